@@ -488,7 +488,7 @@ PRECISIONS: Final[tuple[str, ...]] = get_args(TrainingPrecision)
 SHAPE: Final = ("log_hidden", "log_weights", "experts_share", "recurrent")
 SIZE: Final = ("log_tokens", "log_width", "log_micro_batches", "log_sequence")
 SHEET: Final = ("log_peak", "log_bandwidth", "log_link", "log_design_power")
-FLAGS: Final = ("sharded", "frozen", "offloaded")
+FLAGS: Final = ("sharded", "frozen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,8 +497,9 @@ class TrainingRows(Columns):
 
     Attributes:
         work: ideal times.
-        plain: the same in 1F1B where nothing is computed again, of which errors are learnt: these
-            are then equal with and without recomputation, which adds its arithmetic to any step.
+        plain: the same in 1F1B where nothing is computed again or offloaded, of which errors are
+            learnt: these are then equal with and without recomputation, which adds its arithmetic
+            to any step, and offloading, which adds its transfers.
         shape: (n, len(SHAPE)) sizes of the model.
         size: (n, len(SIZE)) sizes of the step on one device.
         devices: (n,) number of devices.
@@ -527,8 +528,10 @@ class TrainingRows(Columns):
         """
         work, n = step_work(run, device, layouts), len(layouts)
         plain = work
-        if layouts.recompute.any() or layouts.schedule.any():
-            usual = replace(layouts, recompute=np.zeros(n), schedule=np.zeros(n))
+        if any(own.any() for own in (layouts.recompute, layouts.schedule, layouts.offload)):
+            usual = replace(
+                layouts, **dict.fromkeys(("recompute", "schedule", "offload"), np.zeros(n))
+            )
             plain = step_work(run, device, usual)
         routed, dense = weights_by_kind(run.model)
         recurrent = any(
@@ -544,11 +547,7 @@ class TrainingRows(Columns):
         sheet = np.log(
             [half, device.bandwidth_gbs, device.interconnect_gbs or 64.0, device.tdp_w or 400.0]
         )
-        flags = (
-            layouts.zero_stage == 3,
-            np.full(n, run.lora_rank > 0),
-            layouts.offload > OFFLOAD.index("none"),
-        )
+        flags = (layouts.zero_stage == 3, np.full(n, run.lora_rank > 0))
         return cls(
             work=work,
             plain=plain,

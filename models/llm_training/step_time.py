@@ -87,12 +87,17 @@ tenth of the width, a fifth of the weights, a twentieth of the weights in expert
 0.2 in their place, intervals of near models held 68 % of the runs of left-out families."""
 SAME: Final = (SAME_DEVICE,) * len(SHEET)
 """The same of a device, in each column of `SHEET`."""
+TOGETHER: Final[Mapping[str, Sequence[float]]] = {
+    **{"shape": NEAR, "sheet": SAME, "framework": (0.5,) * len(FRAMEWORKS)}
+}
+"""Block -> the same: of a run of nearly this model with the framework on the device."""
 UNSEEN_MODEL: Final = Limit(
     "no model of nearly this width, size and kind was measured in training",
     LATENCY,
     severity="transfer",
 )
-FRAMEWORK_ON: Final = "framework_on"
+PAIRS: Final = ("framework_on", "precision_on")
+"""Settings with an architecture."""
 MEANING: Final[Mapping[str, str]] = {
     **{"log_hidden": "a hidden state of width {}", "log_weights": "{} weights"},
     **{"log_tokens": "{} tokens a micro-batch", "log_width": "width {} on one device"},
@@ -100,6 +105,11 @@ MEANING: Final[Mapping[str, str]] = {
     "log_devices": "{} devices",
 }
 """Feature of `CHECKED` -> what is said of it: of micro-batches, it is the logarithm of one more."""
+NOT_TOGETHER: Final = Limit(
+    "nearly this model, this framework and this device were not measured in one run",
+    LATENCY,
+    severity="transfer",
+)
 UNSEEN_DEVICE: Final = Limit(
     "no training on this device was measured; the interval is that of devices that were left out",
     LATENCY,
@@ -259,23 +269,25 @@ class LlmTrainingStep(StoredPredictor):
 
     def _half_width(self, table: TrainingRows, near: Column) -> Column:
         """Half-widths of the intervals of n rows, in logarithms, by those near measured runs."""
-        model = np.where(self._is_near(table.shape, "shape", NEAR), 0.0, self.far_model)
-        device = np.where(self._is_near(table.sheet, "sheet", SAME), 0.0, self.far_device)
+        model = np.where(self._is_near(table, {"shape": NEAR}), 0.0, self.far_model)
+        device = np.where(self._is_near(table, {"sheet": SAME}), 0.0, self.far_device)
         most = max(self.far_model, self.far_device)
         assert self.ranges is not None
         outside = self.ranges.is_outside(_checked(table)).any(axis=1)
-        far = np.where(outside, most, np.maximum(model, device))
+        apart = (model + device == 0.0) & ~self._is_near(table, TOGETHER)
+        far = np.where(outside, most, np.where(apart, self.far_model, np.maximum(model, device)))
         known = (far > 0.0) & np.isfinite(far)
         return np.where(known, far, np.minimum(near, most))
 
-    def _is_near(self, own: Matrix, block: str, most: Sequence[float]) -> Mask:
-        """Whether a measured run differs by at most so much in each column, for each of n rows."""
-        place = slice(*_columns(block, block))
+    def _is_near(self, table: TrainingRows, most: Mapping[str, Sequence[float]]) -> Mask:
+        """Whether a measured run differs by at most so much in each column of the blocks, (n,)."""
+        place = np.concatenate([np.arange(*_columns(block, block)) for block in most])
         measured = self.columns[:, place] * self.spread[place] + self.centre[place]
+        own = np.hstack([getattr(table, block) for block in most])
         known = np.unique(measured.round(6), axis=0)
         found, rows = np.unique(own, axis=0, return_inverse=True)
         apart = np.abs(found[:, None, :] - known[None, :, :])
-        near = (apart <= np.array(most)).all(axis=2)
+        near = (apart <= np.concatenate([*most.values()])).all(axis=2)
         return np.asarray(near.sum(axis=1) > 0)[rows.ravel()]
 
     def _limits(self, query: Query, table: TrainingRows, row: int) -> tuple[Limit, ...]:
@@ -283,24 +295,27 @@ class LlmTrainingStep(StoredPredictor):
             return ()
         unknown = self._unknown(query)
         one = table.take(slice(row, row + 1))
-        model = () if self._is_near(one.shape, "shape", NEAR) else (UNSEEN_MODEL,)
-        device = () if self._is_near(one.sheet, "sheet", SAME) else (UNSEEN_DEVICE,)
+        model = () if self._is_near(one, {"shape": NEAR}) else (UNSEEN_MODEL,)
+        device = () if self._is_near(one, {"sheet": SAME}) else (UNSEEN_DEVICE,)
+        alone = not (unknown or model or device or self._is_near(one, TOGETHER))
         outside = self._outside(_checked(table)[row])
-        return (*unknown, *_substitutes(query), *model, *device, *outside)
+        apart = (NOT_TOGETHER,) * alone
+        return (*unknown, *_substitutes(query), *model, *device, *apart, *outside)
 
     def _unknown(self, query: Query) -> list[Limit]:
-        """Settings that no run had, or a framework that none had on the device's architecture."""
-        own, known = _settings([query]), dict(self.settings)
-        pairs, (pair,) = known.pop(FRAMEWORK_ON, ()), own.pop(FRAMEWORK_ON)
+        """Settings that no run had, or a framework or format that none had on the architecture."""
+        own, architecture = _settings([query]), f" on {query.device.architecture}"
         lines = [
             f"{name.replace('_', ' ')}: {own[name][0]} was not measured in training"
-            for name, values in known.items()
-            if own[name][0] not in values
+            for name, values in self.settings.items()
+            if name not in PAIRS and own[name][0] not in values
         ]
-        architecture = f" on {query.device.architecture}"
-        seen = any(one.endswith(architecture) for one in pairs)
-        if seen and pair not in pairs and not lines:
-            lines.append(f"{pair} GPUs was not measured in training")
+        lines = lines or [
+            f"{own[name][0]} GPUs was not measured in training"
+            for name in PAIRS
+            if any(one.endswith(architecture) for one in self.settings[name])
+            and own[name][0] not in self.settings[name]
+        ]
         return [Limit(line, LATENCY) for line in lines]
 
     def _outside(self, checked: Column) -> tuple[Limit, ...]:
@@ -413,7 +428,10 @@ def _settings(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
     runs = [query.llm_training for query in queries]
     found: dict[str, set[str]] = {
         "framework": {run.framework for run in runs},
-        FRAMEWORK_ON: {framework_on(query) for query in queries},
+        "framework_on": {framework_on(query) for query in queries},
+        "precision_on": {
+            f"{query.llm_training.precision} on {query.device.architecture}" for query in queries
+        },
         "precision": {run.precision for run in runs},
         "optimizer": {run.optimizer for run in runs},
         "attention": {run.attention for run in runs},

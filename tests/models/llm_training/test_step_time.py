@@ -406,6 +406,38 @@ def test_more_devices_than_any_run_had_are_a_limit_and_have_the_width_of_what_is
     assert widths[1] == pytest.approx(2.0 * max(step.far_model, step.far_device))
 
 
+@pytest.mark.parametrize(
+    ("name", "framework", "precision", "degrees", "grade"),
+    [
+        ("meta-llama/Meta-Llama-3-70B", "megatron", "fp8", {"tensor": 8, "pipeline": 4}, "A"),
+        ("meta-llama/Meta-Llama-3-70B", "deepspeed", "bf16", {"zero_stage": 3}, "B"),
+        ("deepseek-ai/DeepSeek-V3", "torchtitan", "bf16", {"pipeline": 8, "expert": 64}, "B"),
+        ("meta-llama/Meta-Llama-3-70B", "megatron", "mxfp8", {"tensor": 8, "pipeline": 4}, "C"),
+    ],
+)
+def test_only_what_was_measured_together_has_grade_a(
+    name, framework, precision, degrees, grade
+) -> None:
+    """On H100s, by the release, which has no expert model there but GPT-OSS with Megatron."""
+    released = TrainingPredictors.of(InUse(predictors()))
+    layout = TrainingLayout(recompute="full", **degrees)
+    run = LlmTraining(
+        named_language_model(name), 4096, 512, 512, layout, precision, framework=framework
+    )
+    answer = training_answer(run, H100, released, Costs())
+    assert answer.trust["step_s"].grade == grade
+
+
+@pytest.mark.parametrize("framework", ["fsdp", "deepspeed", "megatron"])
+def test_nothing_is_faster_with_its_states_on_the_host(framework: str) -> None:
+    """Transfers and the host's step are slower than the device's step, by the release."""
+    run = LlmTraining(MODELS[0], 4096, 64, 8, framework=framework)  # type: ignore[arg-type]
+    layouts = [TrainingLayout(zero_stage=3, offload=own) for own in ("none", "optimizer")]
+    step = TrainingPredictors.of(InUse(predictors())).step
+    kept, away = step.of_layouts(run, H100, Layouts.of(run, layouts)).seconds
+    assert away > kept
+
+
 def test_formats_that_a_device_lacks_are_said(fitted: LlmTrainingStep) -> None:
     """Products in FP8 on an A100 are those in 16 bits, which is no measured run."""
     run = replace(made_up_rows().queries[0].llm_training, precision="fp8")
