@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "of the network",
     "FORERUN_REFERENCE": "folder of bundles by dataset, where `forerun evaluate` finds graphs that "
     "neither the folder under evaluation nor the pulled bundle has",
-    "FORERUN_DEBUG": "when set, a fault of ours shows where it happened",
+    "FORERUN_DEBUG": "when set, an internal error shows its traceback",
     "FORERUN_CHECK_SHAPES": "set by the tests: shapes of arrays are checked in every call",
 }
 

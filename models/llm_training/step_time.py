@@ -88,7 +88,7 @@ tenth of the width, a fifth of the weights, a twentieth of the weights in expert
 SAME: Final = (SAME_DEVICE,) * len(SHEET)
 """The same of a device, in each column of `SHEET`."""
 UNSEEN_MODEL: Final = Limit(
-    "no model of nearly this width, size and kind was measured in training",
+    "no training of a model of similar width, size and kind was measured",
     LATENCY,
     severity="transfer",
 )
@@ -101,7 +101,7 @@ MEANING: Final[Mapping[str, str]] = {
 }
 """Feature of `CHECKED` -> what is said of it: of micro-batches, it is the logarithm of one more."""
 UNSEEN_DEVICE: Final = Limit(
-    "no training on this device was measured; the interval is that of devices that were left out",
+    "no training on this device was measured; the interval is that of held-out devices",
     LATENCY,
     severity="transfer",
 )
@@ -293,14 +293,14 @@ class LlmTrainingStep(StoredPredictor):
         own, known = _settings([query]), dict(self.settings)
         pairs, (pair,) = known.pop(FRAMEWORK_ON, ()), own.pop(FRAMEWORK_ON)
         lines = [
-            f"{name.replace('_', ' ')}: {own[name][0]} was not measured in training"
+            f"{name.replace('_', ' ')}: no training with {own[name][0]} was measured"
             for name, values in known.items()
             if own[name][0] not in values
         ]
         architecture = f" on {query.device.architecture}"
         seen = any(one.endswith(architecture) for one in pairs)
         if seen and pair not in pairs and not lines:
-            lines.append(f"{pair} GPUs was not measured in training")
+            lines.append(f"no training with {pair} GPUs was measured")
         return [Limit(line, LATENCY) for line in lines]
 
     def _outside(self, checked: Column) -> tuple[Limit, ...]:
@@ -371,7 +371,7 @@ def _substitutes(query: Query) -> tuple[Limit, ...]:
     run, found = query.llm_training, []
     own = FORMATS[run.precision].precision_on(query.device)
     if own not in (FORMATS[run.precision].precisions[0], {"fp16": "bf16"}.get(run.precision)):
-        line = f"the sheet of the device has no {run.precision} peak: products are taken in {own}"
+        line = f"the spec sheet has no {run.precision} peak: the {own} peak is used"
         found.append(Limit(line, LATENCY, feature="precision"))
     if run.layout.schedule != "1f1b":
         line = f"schedule: {run.layout.schedule} was not measured; its bubble is as published"

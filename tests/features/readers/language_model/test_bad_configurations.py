@@ -72,7 +72,7 @@ LATENT = {
         (LLAMA, {"quantization_config": {"quant_method": "gptq", "bits": 3}}, "bits is 3; weights"),
         (LLAMA, {"quantization_config": {"quant_method": "bitsandbytes"}}, "are both false"),
         (LLAMA, {"torch_dtype": "float7"}, "torch_dtype is 'float7'; it is float32, bfloat16 or"),
-        (LLAMA, {"rope_scaling": "yes"}, "rope_scaling is 'yes', and no object"),
+        (LLAMA, {"rope_scaling": "yes"}, "rope_scaling is 'yes', not an object"),
         (LLAMA, {"rope_scaling": {"factor": "x"}}, "rope_scaling has factor 'x', which is no"),
         (LLAMA, {"rope_parameters": {"factor": -2}}, "rope_parameters has factor -2, which is no"),
         (MIXTURE, {"num_experts_per_tok": 129}, "num_experts_per_tok is 129, more than 128"),

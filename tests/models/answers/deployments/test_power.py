@@ -100,6 +100,9 @@ def test_power_of_requests_that_are_all_prompt_is_extrapolated_and_says_so():
     found = watts(
         [asked(concurrency=32.0, output_tokens=tokens) for tokens in (1024.0, 128.0, 1.0)]
     )
-    named = [[str(line) for line in limits if "input tokens" in str(line)] for _, limits in found]
+    named = [
+        [str(line) for line in limits if "input tokens per output" in str(line)]
+        for _, limits in found
+    ]
     assert named[0] == named[1] == []
-    assert "and here are 1,000" in named[2][0]
+    assert "this one has 1,000" in named[2][0]

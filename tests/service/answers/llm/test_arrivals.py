@@ -193,9 +193,9 @@ def test_from_the_capacity_on_no_time_with_queueing_is_known(ask, capacity):
     value, high = capacity["requests_per_s"], capacity["high"]
     for rate, words in [
         (1.001 * value, "with a probability of 50 % the queue grows"),
-        ((value * high) ** 0.5, "% the queue grows without end"),
-        (1.001 * high, "can be answered: the queue grows without end"),
-        (100 * value, "can be answered: the queue grows without end"),
+        ((value * high) ** 0.5, "% the queue grows without bound"),
+        (1.001 * high, "can be answered: the queue grows without bound"),
+        (100 * value, "can be answered: the queue grows without bound"),
     ]:
         own = ask(requests_per_s=rate)
         assert not set(ENDLESS) & set(own["metrics"])

@@ -501,7 +501,7 @@ def test_a_mean_above_the_limit_of_a_percentile_is_said_as_such(home, limits):
             {"classes": [{**CHAT, "limits": {"tpot_p95_ms": 20, "tpot_p99_ms": 10}}]},
             "chat: tpot_p99_ms 10 is below tpot_p95_ms 20, but a 99th percentile is above the 95th",
         ),
-        ({"engine": {"name": "llama.cpp"}}, "Percentiles are answered on GPUs alone"),
+        ({"engine": {"name": "llama.cpp"}}, "Percentiles are supported only on GPUs"),
         (
             {"classes": [{**CHAT, "output_tokens": 1, "limits": {"tpot_p95_ms": 9}}]},
             "An answer of one token has no time per further token",
@@ -556,7 +556,7 @@ def test_drafts_are_tried_next_to_none_and_never_win_where_none_are_accepted(
         ({"drafts": [drafted(0, 0.5)]}, "greater than or equal to 1"),
         (
             {"drafts": [drafted(1, 0.5)], "engine": {"name": "llama.cpp"}},
-            "Drafts are answered with vllm, sglang and trtllm on GPUs",
+            "Speculative decoding is supported with vllm, sglang and trtllm on GPUs",
         ),
     ],
     ids=str,

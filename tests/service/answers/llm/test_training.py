@@ -120,7 +120,7 @@ def test_what_fits_on_no_number_of_devices_is_one_line(adapting):
         (("--tp", 3), "^--tp: tensor x context x pipeline = 3 does not"),
         (
             ("--global-batch-size", 10, "--micro-batch-size", 7),
-            "^--global-batch-size = 10 is no multiple .* --micro-batch-size = 7",
+            "^--global-batch-size = 10 is not a multiple .*--micro-batch-size = 7",
         ),
         (("--vpp", 5), "^--vpp needs pipeline above 1"),
         (("--region", "atlantis"), "^--region: .* give --grid-g-co2-per-kwh"),
@@ -392,7 +392,7 @@ def test_a_format_that_the_device_lacks_and_lengths_beyond_the_model_are_lines_o
     run = {"precision": "fp8", "devices": 8, "lengths": ["4096,1", "200000,1"]}
     answer = forerun.llm_training("llama-3.1-8b", device="a100", sequence_tokens=200_000, **run)
     for line in (
-        "the sheet of the device has no fp8 peak: products are taken in bf16",
+        "the spec sheet has no fp8 peak: the bf16 peak is used",
         "sequences are longer than the 131,072 tokens of the model's configuration",
     ):
         assert line in str(answer).splitlines() and line in answer.limits
