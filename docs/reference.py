@@ -93,7 +93,7 @@ def pages() -> dict[str, str]:
         ),
         "command-line.md": _page(
             "Command line",
-            "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours. `--help` says more.",
+            "Exit codes: 0 done, 2 the input is wrong, 1 an internal error. `--help` says more.",
             verbs(),
         ),
         "python.md": _page(

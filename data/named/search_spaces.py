@@ -88,7 +88,7 @@ def ofa(
 def _numbers(what: str, names: Sequence[str], known: Sequence[str]) -> tuple[int, ...]:
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise BadArchitecture(f"{unknown[0]!r:.80} is none of the {what}: {', '.join(known)}.")
+        raise BadArchitecture(f"{unknown[0]!r:.80} is not one of the {what}: {', '.join(known)}.")
     return tuple(known.index(name) for name in names)
 
 

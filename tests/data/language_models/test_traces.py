@@ -73,8 +73,8 @@ def test_files_that_are_not_traces_are_refused(tmp_path):
     for name, content, said in (
         ("a.csv", b"", "no request"),
         ("b.csv", b"arrival_s,input_tokens\n1,2\n", "line 2.*output_tokens is missing"),
-        ("c.jsonl", b"[1]\n", "line 1.*no object"),
-        ("d.jsonl", b"{\n", "line 1.*no JSON object"),
+        ("c.jsonl", b"[1]\n", "line 1.*not an object"),
+        ("d.jsonl", b"{\n", "line 1.*not a JSON object"),
         ("e.csv", b"\xff\xfe\x00", "UTF-8"),
     ):
         (tmp_path / name).write_bytes(content)

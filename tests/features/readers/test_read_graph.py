@@ -57,7 +57,7 @@ WRONG = {
     "a cycle": (onnx_file([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])]), "cycle"),
     "its own input": (onnx_file([node("Add", ["x", "y"], ["y"])]), "cycle"),
     "an unmade tensor": (onnx_file([node("Add", ["x", "z"], ["y"])]), "nothing produces"),
-    "a tensor produced twice": (onnx_file(RELU * 2), "made twice"),
+    "a tensor produced twice": (onnx_file(RELU * 2), "produced twice"),
     "a zero dimension": (onnx_file(RELU, shape=(0, 4)), "is 0; it must be positive"),
     "a negative dimension": (onnx_file(RELU, shape=(-3, 4)), "is -3; it must be positive"),
     "an absurd dimension": (onnx_file(RELU, shape=(2**40, 2**40)), "too large"),
