@@ -82,7 +82,7 @@ def test_a_data_parallel_time_says_how_messages_are_counted(client):
     assert any(
         "communication among 8 devices is computed by formula" in line for line in many["limits"]
     )
-    assert "draw together" in many["missing"]["power_w"]
+    assert "total power" in many["missing"]["power_w"]
 
 
 @pytest.mark.parametrize(

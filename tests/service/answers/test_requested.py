@@ -40,7 +40,7 @@ def test_an_architecture_is_known_by_the_device_names_of_its_measurements(adapti
     assert answer["roofline"] == answer["breakdown_ms"] == {}
     code, answer = ask(adapting, NB201, "v100-pcie-32gb")
     assert answer["metrics"]["latency_ms"] is None
-    assert "not known well enough" in answer["missing"]["latency_ms"]
+    assert "too uncertain" in answer["missing"]["latency_ms"]
 
 
 def design_answer(adapting, **directives):

@@ -180,7 +180,7 @@ def test_a_model_of_short_context_is_trained_at_its_length(client):
         ({"layout": {"expert": 2}}, "#/layout/expert", "no routed experts"),
         ({"layout": {"tensr": 2}}, "#/layout/tensr", "did you mean tensor"),
         ({"region": "atlantis"}, "#/region", "united-states"),
-        ({"device": "epyc-9654"}, "#/device", "GPUs alone"),
+        ({"device": "epyc-9654"}, "#/device", "only on GPUs"),
         ({"frozen_weights": "nf4"}, "#/frozen_weights", "lora_rank"),
         ({"packed": True}, "#/packed", "give lengths too"),
         ({"lengths": ["many"]}, "#/lengths/0", "valid integer"),

@@ -21,10 +21,10 @@ def test_devices_come_in_order_and_every_other_one_has_a_reason(forerun, graph):
 def test_devices_that_the_host_keeps_waiting_are_named(forerun):
     words = ("--device", "h100,h200,p4", "--precision", "fp16")
     (line,) = (
-        own for own in forerun.ok("rank", "resnet50", *words).splitlines() if "by the host" in own
+        own for own in forerun.ok("rank", "resnet50", *words).splitlines() if "host-bound" in own
     )
     assert line.startswith("host-bound") and line.endswith("h100-sxm-80gb, h200-sxm-141gb")
-    assert "by the host" not in forerun.ok("rank", "resnet50", *words, "--batch-size", 256)
+    assert "host-bound" not in forerun.ok("rank", "resnet50", *words, "--batch-size", 256)
 
 
 def test_limits_and_prices_count(forerun, graph):
