@@ -175,7 +175,7 @@ def test_a_model_of_short_context_is_trained_at_its_length(client):
     [
         ({"layout": {"tensor": 3}}, "#/layout/tensor", "does not divide devices = 64"),
         ({"layout": {"tensor": 64, "pipeline": 2}}, "#/layout/tensor", "= 128 does not divide"),
-        ({"global_batch": 10}, "#/global_batch", "no multiple of 4 data-parallel ranks"),
+        ({"global_batch": 10}, "#/global_batch", "not a multiple of 4 data-parallel ranks"),
         ({"layout": {"tensor": 4, "virtual_stages": 2}}, "#/layout/virtual_stages", "pipeline"),
         ({"layout": {"expert": 2}}, "#/layout/expert", "no routed experts"),
         ({"layout": {"tensr": 2}}, "#/layout/tensr", "did you mean tensor"),
