@@ -33,7 +33,7 @@ BOARDS: Final[Mapping[str, str]] = _FACTS["boards"]
 """Board in the name of a vGPU type -> GPU."""
 PART: Final = "a part of "
 """Begin of the caveat of a slice or share."""
-IN_TURNS: Final = "times are those of a run while no other uses its compute units and bandwidth"
+IN_TURNS: Final = "times assume that nothing else uses its compute units and bandwidth"
 _PART: Final = re.compile(r"mig|\d(?:gb|c|q|mib|pct)", re.IGNORECASE)
 _NAME: Final = re.compile(
     rf"(?P<device>.+?)[ _-](?:mig[ _-](?P<any>\S+)|(?P<profile>{_BARE}))", re.IGNORECASE
@@ -115,8 +115,8 @@ def no_power(device: Device) -> str | None:
     if device.kind == "cpu" or device.tdp_w is not None:
         return None
     if is_slice(device):
-        return "MIG slices share the power limit of the GPU; none has a design power of its own"
-    return "the sheet of the device has no design power"
+        return "MIG slices share the power limit of the GPU; none has its own TDP"
+    return "the spec sheet gives no TDP"
 
 
 def _shared(device: Device, share: re.Match[str]) -> dict[str, object] | None:

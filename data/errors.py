@@ -162,7 +162,7 @@ class UnknownBandwidth(InputError):
 
     def __init__(self, device: str) -> None:
         super().__init__(
-            f"{device} has no spec sheet to reckon with: give memory_bandwidth_gbs and "
+            f"{device} has no spec sheet to compute with: give memory_bandwidth_gbs and "
             "peak_tflops, or ask about what was measured on it."
         )
 
@@ -204,7 +204,7 @@ def why_unreadable(error: Exception) -> str:
     """
     if isinstance(error, UnicodeDecodeError):
         line = error.object.count(b"\n", 0, error.start) + 1
-        return f"line {line} is no text in UTF-8; save the file in this encoding"
+        return f"line {line} is not UTF-8 text; save the file in this encoding"
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return " ".join(str(getattr(error, "strerror", None) or error).split())
@@ -212,7 +212,7 @@ def why_unreadable(error: Exception) -> str:
     within = f" {context} from line {begun.line + 1}" if begun and context else ""
     problem = getattr(error, "problem", "")
     mend = "mend its quotes, brackets or indentation"
-    return f"line {mark.line + 1} is no YAML: {problem}{within}; {mend}"
+    return f"line {mark.line + 1} is not YAML: {problem}{within}; {mend}"
 
 
 def to_fetch(name: str) -> str:
@@ -402,8 +402,8 @@ class BrokenPlugin(InputError):
     def __init__(self, group: str, name: str, value: str, why: str) -> None:
         """Take an entry point's group, name and value, and the reason why loading it failed."""
         super().__init__(
-            f"The entry point {name!r} of {group} ({value}) cannot be loaded: {why}. "
-            "Mend or remove the package that declares it."
+            f"The entry point {name!r} of {group} ({value}) cannot be loaded: {why}. Fix or "
+            "remove the package that declares it."
         )
 
 

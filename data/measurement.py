@@ -136,14 +136,14 @@ def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[Any]
     bad = np.flatnonzero(made.isna() & column.notna() & (column.astype(str) != "nan"))
     if len(bad):
         cell = str(column.iloc[bad[0]])
-        raise BadTable(f"{where}: column {name!r}, row {bad[0] + 1}: {cell!r} is no number.")
+        raise BadTable(f"{where}: column {name!r}, row {bad[0] + 1}: {cell!r} is not a number.")
     if name not in WHOLE:
         return made
     split = np.flatnonzero(made.notna() & (made % 1 != 0))
     if len(split):
         value = float(made.iloc[split[0]])
         raise BadTable(
-            f"{where}: column {name!r}, row {split[0] + 1}: {value!r} is no whole number."
+            f"{where}: column {name!r}, row {split[0] + 1}: {value!r} is not a whole number."
         )
     return made.astype("Int64")
 

@@ -164,7 +164,7 @@ class Device(Described):
         """Peak memory bandwidth, 1e9 bytes/s.
 
         Raises:
-            UnknownBandwidth: the sheet does not give it.
+            UnknownBandwidth: not given in the spec sheet.
         """
         if self.memory_bandwidth_gbs is None:
             raise UnknownBandwidth(self.name)

@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "of the network",
     "FORERUN_REFERENCE": "folder of bundles by dataset, where `forerun evaluate` finds graphs that "
     "neither the folder under evaluation nor the pulled bundle has",
-    "FORERUN_DEBUG": "when set, a fault of ours shows where it happened",
+    "FORERUN_DEBUG": "when set, an internal error shows its traceback",
     "FORERUN_CHECK_SHAPES": "set by the tests: shapes of arrays are checked in every call",
 }
 
@@ -93,7 +93,7 @@ def pages() -> dict[str, str]:
         ),
         "command-line.md": _page(
             "Command line",
-            "Exit codes: 0 done, 2 the input is wrong, 1 a fault of ours. `--help` says more.",
+            "Exit codes: 0 done, 2 the input is wrong, 1 an internal error. `--help` says more.",
             verbs(),
         ),
         "python.md": _page(

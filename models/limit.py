@@ -24,8 +24,8 @@ devices are. `analytic`: the analytical model without fitting."""
 LATENCY: Final = "latency_ms"
 POWER: Final = "power_w"
 PEAK_MEMORY: Final = "peak_memory_mib"
-HELD: Final = "the device holds those of the largest at a time"
-NOT_COPIED: Final = "the time in which weights come from the host's memory is not in it"
+HELD: Final = "the device holds only the largest at a time"
+NOT_COPIED: Final = "the time to load weights from host memory is not included"
 OFFLOADED: Final = (HELD, NOT_COPIED)
 """Final parts of the limits of a pipeline whose parts are offloaded to host memory."""
 _TOPICS: Final = {POWER: "power: ", PEAK_MEMORY: "memory: "}
@@ -62,7 +62,7 @@ class Limit:
 
     def _range_sentence(self) -> str:
         known = f"{self.low:.3g} to {self.high:.3g}"
-        return f"{self.feature} is {self.value:.3g}, the training set has {known}"
+        return f"{self.feature} is {self.value:.3g}; the training set has {known}"
 
     @property
     def in_domain(self) -> bool:

@@ -52,9 +52,9 @@ def too_wide(metric: str, estimate: Estimate) -> str | None:
         return None
     ratio = estimate.high / estimate.low if estimate.low > 0.0 else float("inf")
     return (
-        f"not known well enough: the interval that holds {100 * estimate.coverage:.0f} % of such "
-        f"cases spans a factor of {ratio:,.0f}, and beyond {WIDEST_RATIO:.0f} nothing is answered; "
-        "a few measurements of it narrow that"
+        f"too uncertain: the interval that holds {100 * estimate.coverage:.0f} % of such "
+        f"cases spans a factor of {ratio:,.0f}; no answer is given above {WIDEST_RATIO:.0f}; "
+        "a few measurements narrow it"
     )
 
 
@@ -168,7 +168,7 @@ class Predictions:
         if self.always is not None and self.always[row]:
             withheld = {}
         if {"power_w", "latency_ms"} & set(withheld) and "energy_j" in estimates:
-            withheld.setdefault("energy_j", "power or time, which it follows from, is withheld")
+            withheld.setdefault("energy_j", "power or time, from which it is computed, is withheld")
         limits = self.limits[row] if self.limits else ()
         return Prediction(
             estimates={

@@ -142,8 +142,8 @@ def _check(module: ModuleIn, known: tuple[str, ...]) -> None:
     for name, cell in module.cells.items():
         if not cell.type.startswith(known):
             raise BadNetlist(
-                f"modules.cells.{name}: {cell.type!r} is none of {', '.join(known)}; map the "
-                f"design to iCE40 with {_HOW}."
+                f"modules.cells.{name}: {cell.type!r} is not one of {', '.join(known)}; map "
+                f"the design to iCE40 with {_HOW}."
             )
     for name, port in module.ports.items():
         if port.direction == "inout" and not any(

@@ -79,7 +79,7 @@ class Engine:
     """decoding steps a prompt waits for by setting: half of SGLang's
     `--scheduler-recv-interval`, TensorRT-LLM's `batch_wait_timeout_iters`"""
     sampling: Sampling | None = None
-    """greedy decoding or sampling by top-p; as in measured runs when absent: greedy, on processors
+    """greedy decoding or top-p sampling; as in measured runs when absent: greedy, on processors
     as the model's published settings say"""
 
 
@@ -132,8 +132,8 @@ class Pool:
 def is_encoder_decoder(family: str) -> UnanswerableQuery:
     """The error that refuses a deployment of an encoder-decoder of that family."""
     return UnanswerableQuery(
-        f"{family} is an encoder-decoder, which is answered on GPUs alone, by engines other than "
-        "llama.cpp, and without workers of their own for prompts."
+        f"{family} is an encoder-decoder, which is supported only on GPUs, with engines other "
+        "than llama.cpp, and without separate prefill workers."
     )
 
 

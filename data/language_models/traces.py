@@ -129,13 +129,13 @@ def _rows(where: str, text: str, *, is_csv: bool) -> Iterator[tuple[str, Mapping
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise BadTrace(f"{where} {number}", "it is no JSON object") from error
+                raise BadTrace(f"{where} {number}", "it is not a JSON object") from error
             yield f"{where} {number}", row
 
 
 def _request(where: str, row: object) -> tuple[float, int, int]:
     if not isinstance(row, Mapping):
-        raise BadTrace(where, f"it is no object with the fields {', '.join(FIELDS)}")
+        raise BadTrace(where, f"it is not an object with the fields {', '.join(FIELDS)}")
     row = _canonical(where, row)
     for name in FIELDS:
         if row.get(name) in (None, ""):
@@ -170,7 +170,7 @@ def _date_s(where: str, name: str, value: object) -> float:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise BadTrace(where, f"{name} is {text!r:.40}, which is no date") from None
+        raise BadTrace(where, f"{name} is {text!r:.40}, which is not a date") from None
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
 
 
@@ -180,5 +180,5 @@ def _number(where: str, name: str, value: object) -> float:
     except ValueError:
         number = float("nan")
     if not isfinite(number):
-        raise BadTrace(where, f"{name} is {str(value)!r:.40}, which is no number")
+        raise BadTrace(where, f"{name} is {str(value)!r:.40}, which is not a number")
     return number

@@ -208,8 +208,8 @@ def faults_of_layout(run: LlmTraining, layout: TrainingLayout) -> Iterator[str]:
     ranks = run.devices // product
     if run.global_batch % (ranks * layout.micro_batch):
         yield (
-            f"global_batch = {run.global_batch} is no multiple of {ranks} data-parallel ranks x "
-            f"micro_batch = {layout.micro_batch}."
+            f"global_batch = {run.global_batch} is not a multiple of {ranks} data-parallel "
+            f"ranks x micro_batch = {layout.micro_batch}."
         )
     if run.sequence_tokens % layout.context:
         yield f"context = {layout.context} does not divide sequence_tokens = {run.sequence_tokens}."

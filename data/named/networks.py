@@ -86,9 +86,9 @@ def unknown_network(name: str) -> UnreadableModel:
     return UnreadableModel(
         name,
         f"there is no such file, and no network of that name. {hint}`forerun presets` lists "
-        f"{len(network_names())} by name; of all others give a file, or trace timm's by `forerun "
-        "trace timm:NAME -o graph.json`. What a language model costs to serve is asked by `forerun "
-        "llm estimate NAME`.",
+        f"{len(network_names())} by name; of all others give a file, or trace timm's by "
+        "`forerun trace timm:NAME -o graph.json`. For the cost of serving a language model, "
+        "use `forerun llm estimate NAME`.",
     )
 
 

@@ -39,7 +39,7 @@ def nb201_operations(cell: str) -> tuple[str, ...]:
     nodes = [part for part in cell.strip().split("+") if part]
     if starts != _NODES or len(nodes) != len(set(_NODES)):
         example = "|nor_conv_3x3~0|+|none~0|skip_connect~1|+|none~0|none~1|avg_pool_3x3~2|"
-        raise BadArchitecture(f"{cell!r:.120} is no NAS-Bench-201 cell; one is {example}.")
+        raise BadArchitecture(f"{cell!r:.120} is not a NAS-Bench-201 cell; one is {example}.")
     return tuple(name for name, _ in edges)
 
 
@@ -88,7 +88,7 @@ def ofa(
 def _numbers(what: str, names: Sequence[str], known: Sequence[str]) -> tuple[int, ...]:
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise BadArchitecture(f"{unknown[0]!r:.80} is none of the {what}: {', '.join(known)}.")
+        raise BadArchitecture(f"{unknown[0]!r:.80} is not one of the {what}: {', '.join(known)}.")
     return tuple(known.index(name) for name in names)
 
 

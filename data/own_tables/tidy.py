@@ -276,7 +276,7 @@ def _numbers(column: "pd.Series[Any]", name: str, where: str) -> "pd.Series[floa
     bad = np.flatnonzero(numbers.isna() & column.notna())
     if len(bad):
         cell = str(column.iloc[bad[0]])
-        raise BadTable(f"{where}: column {name!r}, row {bad[0] + 1}: {cell!r} is no number.")
+        raise BadTable(f"{where}: column {name!r}, row {bad[0] + 1}: {cell!r} is not a number.")
     return numbers
 
 

@@ -164,7 +164,7 @@ class Upstream:
                 elif hashlib.sha256(content).hexdigest() != expected[path]:
                     raise DamagedData(
                         f"{folder / path} is damaged: its SHA-256 is not {expected[path]}; "
-                        "copy the mirror anew."
+                        "copy the mirror again."
                     )
                 else:
                     there.append(path)

@@ -46,9 +46,9 @@ def plain_data(content: bytes, where: str) -> Any:
                 content = archive.read(name)
         return _Machine().run(content)
     except _Refused as refusal:
-        raise DamagedData(f"{where} holds {refusal}, which is no plain data.") from None
+        raise DamagedData(f"{where} holds {refusal}, which is not plain data.") from None
     except (ValueError, IndexError, KeyError, TypeError, struct.error, zipfile.BadZipFile) as error:
-        raise DamagedData(f"{where} is no whole pickle: {error}.") from error
+        raise DamagedData(f"{where} is not a complete pickle: {error}.") from error
 
 
 class _Refused(Exception):
@@ -168,7 +168,7 @@ def all_sheets(content: bytes, name: str) -> dict[str, list[list[Cell]]]:
             for sheet in book.sheet_names
         }
     except CalamineError as error:
-        raise DamagedData(f"{name} is no readable workbook: {error}.") from error
+        raise DamagedData(f"{name} is not a readable workbook: {error}.") from error
     return {
         sheet: [[_value(cell) for cell in row] for row in rows] for sheet, rows in sheets.items()
     }

@@ -137,7 +137,7 @@ def roofline_ms(
             supports it, as PyTorch's do by default.
 
     Raises:
-        UnknownPrecision: the device's sheet has no peak for the precision.
+        UnknownPrecision: the spec sheet has no peak for the precision.
     """
     return np.asarray(rooflines_ms(table, [device], precision, tf32_convolutions)[0])
 

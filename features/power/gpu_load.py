@@ -232,7 +232,7 @@ def _boards(devices: Sequence[Device]) -> tuple[Float64[np.ndarray, " n"], ...]:
     for device in devices:
         if device not in figures:
             if device.tdp_w is None:
-                raise ValueError(f"{device.name} has no design power")
+                raise ValueError(f"{device.name} has no TDP")
             idle = np.nan if device.idle_w is None else device.idle_w
             sheet = (issue_rate(device), used_bandwidth_gbs(device), device.tdp_w, idle)
             figures[device] = (*sheet, float(is_graphics(device)))

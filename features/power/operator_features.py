@@ -44,7 +44,7 @@ above idle. The gradient-boosted model corrects the level, so an error of a thir
 training devices."""
 
 WAITING_SHARE = 0.2
-"""Share of the design power with clocks up and no kernel running. The lowest power in loops of tiny
+"""Share of the TDP with clocks up and no kernel running. The lowest power in loops of tiny
 kernels is 33 of 165 W (A30) and 52 of 250 W (RTX 2080 Ti)."""
 
 _THREADS_PER_UNIT = 2048.0
@@ -90,13 +90,13 @@ class PowerFeatures:
 
 
 def waiting_w(device: Device) -> float:
-    """Idle power of a device: `idle_w`, else a fifth of the design power.
+    """Idle power of a device: `idle_w`, else a fifth of the TDP.
 
     Raises:
         ValueError: the sheet has no design power.
     """
     if device.tdp_w is None:
-        raise ValueError(f"{device.name} has no design power")
+        raise ValueError(f"{device.name} has no TDP")
     return min(device.idle_w or WAITING_SHARE * device.tdp_w, 0.9 * device.tdp_w)
 
 

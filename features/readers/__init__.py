@@ -109,7 +109,7 @@ def read_graph(
         raise UnreadableModel(where, why)
     raise UnreadableModel(
         where,
-        "it is neither an ONNX model, a .pt2 program, a config.json of Hugging Face or "
+        "it is not an ONNX model, a .pt2 program, a config.json of Hugging Face or "
         "diffusers, nor an operator graph in JSON.",
     )
 

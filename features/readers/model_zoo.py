@@ -237,7 +237,7 @@ class TraceJournal:
         try:
             frame = pd.read_parquet(path)
         except (OSError, ValueError) as error:
-            raise BadTable(f"Cannot read {path}, delete it to trace anew: {error}") from error
+            raise BadTable(f"Cannot read {path}, delete it to trace again: {error}") from error
         frame.insert(0, "model", key[0])
         frame.insert(1, "img_size", key[1])
         return frame
@@ -273,7 +273,7 @@ def trace_missing(
             yield futures[future], future.result()
     except BrokenProcessPool:
         raise MissingData(
-            "A process that traced networks was killed; run again to go on, with fewer workers."
+            "A process that traced networks was killed; run again with fewer workers to continue."
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -67,8 +67,8 @@ def unknown_name(name: str) -> UnreadableModel:
         )
     return UnreadableModel(
         name,
-        f"it is a language model. `forerun llm estimate {plain}` says what it costs to serve; of a "
-        "single forward pass give its config.json.",
+        f"it is a language model. `forerun llm estimate {plain}` estimates what it costs to "
+        "serve; for a single forward pass give its config.json.",
     )
 
 

@@ -151,7 +151,7 @@ class _Walk:
 
         Raises:
             UnreadableModel: no operator depends on the input, the shapes of most operators are not
-                known, or a tensor is absurdly large.
+                known, or a tensor is too large.
         """
         if not self._operators:
             raise UnreadableModel(
@@ -193,8 +193,8 @@ class _Walk:
         newest = onnx.defs.onnx_opset_version()
         if self._opset > newest:
             yield (
-                f"the file's operator set {self._opset} is newer than {newest}, the newest known; "
-                "its operators may be others"
+                f"the file's operator set {self._opset} is newer than {newest}, the newest "
+                "known; its operators may have changed"
             )
         if self._shapes.depend_on_data:
             yield (
@@ -203,8 +203,8 @@ class _Walk:
             )
         if any(node.op_type == "QuantizeLinear" for node in self._graph.node):
             yield (
-                "the file is quantised by QuantizeLinear: precision int8 asks for what runtimes "
-                "make of it; conversions are part of the products"
+                "the file is quantised by QuantizeLinear: use precision int8 for how "
+                "runtimes execute it; conversions are part of the matrix products"
             )
         if self._unknown_shapes:
             count, first = self._unknown_shapes, self._first_unknown

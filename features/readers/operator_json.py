@@ -36,7 +36,7 @@ class OperatorJsonReader:
             UnreadableModel, ModelTooLarge: it is not such JSON, or one of its fields is invalid.
         """
         where = source.name if isinstance(source, Path) else "the operator graph"
-        sizes.refuse_shapes(where, "the shapes of an operator graph are fixed; make it anew")
+        sizes.refuse_shapes(where, "the shapes of an operator graph are fixed; make a new one")
         content = source.read_bytes() if isinstance(source, Path) else source
         return graph_of(parse_json(content, where), where)
 

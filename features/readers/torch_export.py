@@ -45,10 +45,10 @@ class TorchExportReader:
             program = _program(source)
             return _graph(program)
         except _MISSHAPEN as error:
-            why = f"it is no program of torch.export.save ({type(error).__name__}: {error})."
+            why = f"it is not a program of torch.export.save ({type(error).__name__}: {error})."
             raise UnreadableModel(where, why) from None
         except _DAMAGED as error:
-            raise UnreadableModel(where, f"it is no sound archive: {error}.") from None
+            raise UnreadableModel(where, f"it is not a valid archive: {error}.") from None
 
 
 def _program(source: Path | bytes) -> Mapping[str, Any]:

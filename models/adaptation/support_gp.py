@@ -457,8 +457,8 @@ class SupportGP:
         if known is None or len(known.rows) < 5 or known.left_out_error < TOO_WIDE:
             return ()
         message = (
-            f"{len(known.rows)} measurements do not make this device predictable: left out one by "
-            f"one the error is {100 * np.expm1(known.left_out_error):.0f} %"
+            f"{len(known.rows)} measurements are too few to predict this device: the "
+            f"leave-one-out error is {100 * np.expm1(known.left_out_error):.0f} %"
         )
         return (Limit(message, LATENCY),)
 

@@ -92,7 +92,7 @@ def at_threads(
         for update in ({"runtime": "onnxruntime"}, {"runtime": "onnxruntime", "threads": cores})
     ]
     some, every = scaling.predict(runs).values[LATENCY].tolist()
-    message = f"on {threads} of {cores} cores, the time grows as measured in ONNX Runtime"
+    message = f"on {threads} of {cores} cores, the time scales as measured in ONNX Runtime"
     scaled = {
         name: _times(estimates[name], max(1.0, some / every))
         for name in (LATENCY, ENERGY)
@@ -115,7 +115,9 @@ def with_instances(
         return dict(estimates), []
     waiting = count * _memory_ms(query, count) - _memory_ms(query, 1)
     ratio = 1.0 + max(0.0, waiting) / alone.value
-    message = f"{count} instances share the memory bandwidth and the last cache, as the sheet says"
+    message = (
+        f"{count} instances share the memory bandwidth and the last-level cache of the spec sheet"
+    )
     scaled = {n: _times(estimates[n], ratio) for n in (LATENCY, ENERGY) if n in estimates}
     return {**estimates, **scaled}, [Limit(message, LATENCY)]
 
@@ -164,7 +166,7 @@ def not_priced(query: Query) -> dict[str, str]:
     if share <= LARGEST_SHARE:
         return {}
     reason = (
-        f"operators whose time no predictor knows make up {100 * share:.0f} % of the network's "
+        f"operators that no predictor knows make up {100 * share:.0f} % of the network's "
         f"{of}: {_listed(workload.graph.unknown)}"
     )
     return dict.fromkeys(METRICS, reason)
@@ -322,7 +324,7 @@ def _case(asked: Asked, predictor: Predictor, *, priced: bool) -> _Case:
     if not query.has_bound:
         return _Case(asked, query, None, UnknownBandwidth(query.device.name))
     if query.device.kind == "npu" and not priced:
-        message = "times and power are predicted for GPUs and processors alone"
+        message = "times and power are predicted only for GPUs and processors"
         return _Case(
             asked, query, None, UnanswerableQuery(f"{message}; {query.device.name} is neither.")
         )
@@ -411,7 +413,7 @@ def _answer(
     query, metrics = case.query, case.asked.metrics
     if not _is_finite(prediction, case.bound):
         return UnanswerableQuery(
-            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+            "The answer overflows; check the sizes and the figures of the spec sheet."
         )
     short = below_a_launch(query, prediction.estimates.get(LATENCY))
     hidden = {**short, **case.unpriced, **not_known(query)}
@@ -489,9 +491,7 @@ def _breakdown(prediction: Prediction, latency: Estimate | None) -> dict[str, fl
     return {name: ms * latency.value / total for name, ms in prediction.breakdown_ms.items()}
 
 
-BY_HOST: Final = Limit(
-    "bound by the host, which takes most of the time to start kernels", LATENCY, "note"
-)
+BY_HOST: Final = Limit("host-bound: launching kernels takes most of the time", LATENCY, "note")
 
 
 def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> list[Limit]:
@@ -499,7 +499,7 @@ def _limits(case: _Case, prediction: Prediction, unknown: Mapping[str, int]) -> 
     limits += distinct(_limits_in_words(case.query, prediction))
     if unknown and not any(limit.concerns(LATENCY) for limit in limits):
         count = sum(unknown.values())
-        message = f"{count} operators are unknown and costed by their traffic alone"
+        message = f"{count} operators are unknown; only their memory traffic is counted"
         limits.insert(0, Limit(message, LATENCY))
     limits += assumed_in_reading(case.query.workload)
     if 2.0 * prediction.breakdown_ms.get("host", 0.0) > sum(prediction.breakdown_ms.values()):
@@ -542,7 +542,7 @@ def _why_missing(case: _Case, metric: str, prediction: Prediction) -> str:
         )
         return (
             "; ".join(dict.fromkeys(limit.message for limit in concerning))
-            or f"no {metric} was measured of such a {query.workload.kind}"
+            or f"no {metric} was measured for such a {query.workload.kind}"
         )
     if query.workload.kind == "kernel" and metric.endswith("_mib"):
         return "memory is a property of a whole network"

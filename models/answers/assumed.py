@@ -77,7 +77,7 @@ def not_known(query: Query) -> dict[str, str]:
     if below or setup is None or _devices(setup) == 1:
         return below
     count = _devices(setup)
-    drawn = f"what {count} devices draw together was not measured"
+    drawn = f"the total power of {count} devices was not measured"
     if setup.tensor_parallel == setup.pipeline_parallel == 1:
         return dict.fromkeys(DRAWN, drawn)
     time = f"no predictor knows the time of a network divided among {count} devices"
@@ -93,11 +93,11 @@ def not_run(query: Query) -> dict[str, str]:
     if not isinstance(query.workload, OperatorWorkload):
         return {}
     if query.software.runtime == "tensorrt" and device.vendor != "nvidia":
-        return dict.fromkeys((*TIMES, *DRAWN), "TensorRT runs on GPUs of NVIDIA alone")
+        return dict.fromkeys((*TIMES, *DRAWN), "TensorRT runs only on NVIDIA GPUs")
     wanted = COMPUTE_PRECISION[query.run.precision]
     if device.kind != "cpu" or wanted in (*device.peak_tflops, "tf32"):
         return {}
-    said = f"the sheet of {device.name} has no rate of {wanted}; give one, or ask for fp32"
+    said = f"the spec sheet of {device.name} has no {wanted} peak; give one, or use fp32"
     return dict.fromkeys((*TIMES, *DRAWN), said)
 
 
@@ -112,8 +112,8 @@ def set_up_limits(query: Query) -> list[Limit]:
     setup, lines = _setup(query) or TrainingSetup(), []
     if setup.data_parallel > 1:
         lines.append(
-            f"messages among {setup.data_parallel} devices are counted by rule, for the links and "
-            "networks of common machines"
+            f"communication among {setup.data_parallel} devices is computed by formula, for "
+            "the links and networks of common machines"
         )
     counted = {
         "recomputation": bool(setup.checkpoint_segments or setup.checkpoint_blocks),
@@ -122,7 +122,7 @@ def set_up_limits(query: Query) -> list[Limit]:
         f"frozen weights in {setup.frozen_weights}": setup.frozen_weights is not None,
     }
     lines += [
-        f"no training step with {what} was measured; its kernels are counted by rule"
+        f"no training step with {what} was measured; its kernels are computed by formula"
         for what, applies in counted.items()
         if applies
     ]
@@ -138,8 +138,8 @@ def _attention_limits(query: Query) -> list[Limit]:
     if network.attention != "flash" or "attention" in kinds or "softmax" not in kinds:
         return []
     line = (
-        "the graph computes attention in steps, so the time is that of steps; "
-        "for FlashAttention, trace the network with scaled_dot_product_attention"
+        "the graph has unfused attention, and the time assumes it; for FlashAttention, "
+        "trace the network with scaled_dot_product_attention"
     )
     return [Limit(line, LATENCY)]
 
@@ -155,8 +155,8 @@ def _devices(setup: TrainingSetup) -> int:
 MANY = 8
 """Number of convolutions from which a network is unlikely to train without normalisation."""
 FOLDED = (
-    "the file has no norms, which exports for inference fold into convolutions: training takes "
-    "more than this; export the network in training mode"
+    "the file has no normalization layers, because inference exports fold them into "
+    "convolutions: training takes more than this; export the network in training mode"
 )
 
 
@@ -183,7 +183,7 @@ def assumed_in_reading(workload: Workload) -> list[Limit]:
 
 def _of_pipeline(workload: OperatorWorkload) -> Iterator[Limit]:
     """The memory of a diffusion pipeline by part, and what its predicted time leaves out."""
-    yield Limit("no pipeline was measured whole; kernels of its parts were", LATENCY)
+    yield Limit("only kernels of the pipeline's parts were measured, no whole pipeline", LATENCY)
     if not isinstance(workload, Network):
         return
     item, weights = ELEMENT_BYTES[workload.precision] / 2**20, weights_by_part(workload.graph)
@@ -214,5 +214,5 @@ def other_arithmetic(query: Query) -> list[Limit]:
     used = query.device.computes_in(wanted)
     if used == wanted:
         return []
-    line = f"the device's sheet has no {wanted} peak; its {used} rate is taken"
+    line = f"the spec sheet has no {wanted} peak; its {used} peak is used"
     return [Limit(line, LATENCY, feature="precision")]

@@ -86,8 +86,7 @@ def check_level(query: Query) -> None:
     if query.level != USUAL and kind not in FAMILIES:
         with in_field("level"):
             raise BadRequest(
-                f"level: intervals of kind {kind} were calibrated at {USUAL:g} % alone; leave it "
-                "out."
+                f"level: intervals of kind {kind} were calibrated only at {USUAL:g} %; omit it."
             )
 
 

@@ -22,18 +22,20 @@ OPERATOR_KEYS = frozenset({"op_class", "kernel_class", "op_shape"})
 """Grouping keys that identify datasets of single operators where rows are not counted."""
 ENERGY = "energy_j"
 IN_SHORT: Mapping[str, str] = {
-    "device_novelty": "this GPU is unlike those that were measured in this precision",
-    "kernel_mix_novelty": "the network's kernels are unlike those of the measured networks",
+    "device_novelty": "this GPU differs from those measured in this precision",
+    "kernel_mix_novelty": "the network's kernels differ from those of the measured networks",
 }
 """Feature of a limit -> short explanation that replaces the limit's figures."""
 ENOUGH_ROWS = 20
 """Rows in one precision, phase and runtime from which a device counts as measured."""
-ELSEWHERE = "not measured on this device; the interval was checked on devices held out"
+ELSEWHERE = "not measured on this device; the interval was validated on held-out devices"
 OPERATORS_ALONE = "single operators, but no whole networks, were measured on this device"
 ON_THIS_DEVICE = "measured on this device, and inside the range of these measurements"
 MEASURED = "measured, and inside the range of these measurements"
 ADAPTED = "adapted to your measurements on this device"
-UNCALIBRATED = "extrapolated: the range is an engineering estimate, not calibrated on measurements"
+UNCALIBRATED = (
+    "extrapolated: the interval is an engineering estimate, not calibrated on measurements"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +210,10 @@ def _other_run(
     run = f"{asked.precision}, {asked.runtime}, {asked.phase}"
     how_often = f"{rows} times" if rows else "never"
     if record.rows_on_any_device(asked) < ENOUGH_ROWS:
-        return Trust("C", f"extrapolated: hardly any network was measured so ({run})")
-    return Trust("B", f"calibrated: this device was measured, but {how_often} so ({run})")
+        return Trust("C", f"extrapolated: few networks were measured in this configuration ({run})")
+    return Trust(
+        "B", f"calibrated: this device was measured, but {how_often} in this configuration ({run})"
+    )
 
 
 def _not_judged(
@@ -229,10 +233,10 @@ def checked(judged: Judged) -> str:
     """What held-out runs of a setting say that is not covered."""
     runs, held = judged
     if not runs:
-        return "no such answer on this device could be checked"
+        return "no answer of this kind on this device was validated"
     return (
-        f"the interval held {held:,.0f} of {runs:,.0f} such runs that were left out, too few to be "
-        f"sure that it holds {100 * LEAST_COVERAGE:.0f} %"
+        f"the interval contained {held:,.0f} of {runs:,.0f} held-out runs of this kind, too "
+        f"few to confirm a coverage of {100 * LEAST_COVERAGE:.0f} %"
     )
 
 

@@ -1,7 +1,7 @@
 """Rewrites limits for users: feature names become words, and logarithms become quantities.
 
-For example, `log_ridge is 4.94, the training set has 2.31 to 3.62` becomes `FLOPs at peak per byte
-of memory bandwidth: 140, the training set has 10 to 37`. Limits that already have a sentence keep
+For example, `log_ridge is 4.94; the training set has 2.31 to 3.62` becomes `FLOPs at peak per byte
+of memory bandwidth: 140; the training set has 10 to 37`. Limits that already have a sentence keep
 it.
 """
 
@@ -41,7 +41,7 @@ def in_words(limit: Limit) -> Limit:
     rounded = figures if words.scale == "count" else map(_rounded, figures)
     value, low, high = (_formatted(figure or 0.0, words.scale) for figure in rounded)
     known = low if low == high else f"{low} to {high}"
-    return replace(limit, message=f"{words.text}: {value}, the training set has {known}")
+    return replace(limit, message=f"{words.text}: {value}; the training set has {known}")
 
 
 def readable(text: str) -> str:

@@ -704,8 +704,8 @@ class ArchitectureLatency(StoredPredictor):
             return times[:, column], half, ()
         deviation = np.sqrt(times.var(axis=1) + np.mean(pool.deviations**2))
         typical = (
-            f"nothing was measured on this device: the answer is typical of {len(pool.devices)} "
-            "others, twenty measured architectures would tell more"
+            "nothing was measured on this device: the answer is typical of "
+            f"{len(pool.devices)} others; twenty measured architectures would improve it"
         )
         return times.mean(axis=1), 2.5 * deviation + 0.5, (Limit(typical, LATENCY),)
 

@@ -201,7 +201,7 @@ def _leaf(folder: Path, content: dict[str, Any], scope: Scope | None = None) -> 
 def _within(folder: Path, name: Any) -> Path:
     """The file or folder of that name, which must not lead out of the folder."""
     if not isinstance(name, str) or not _PLAIN_NAME.fullmatch(name):
-        raise BadArtifact(f"{folder}: {name!r} is no name of a file.")
+        raise BadArtifact(f"{folder}: {name!r} is not a file name.")
     return folder / name
 
 

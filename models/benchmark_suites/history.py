@@ -96,17 +96,17 @@ class HistoryCoverage:
             model, scenario = rows.keys["base"][row], rows.keys["scenario"][row]
             lines = []
             if model not in self.values.get("base", ()):
-                lines.append(f"no result of the model {model} was seen")
+                lines.append(f"the training set has no result of the model {model}")
             if scenario not in self.values.get("scenario", ()):
-                lines.append(f"no result of the scenario {scenario} was seen")
+                lines.append(f"the training set has no result of the scenario {scenario}")
             if rows.keys["device"][row] not in self.values.get("device", ()):
                 sheet = "" if query.device.has_sheet else ", and it has no spec sheet"
-                lines.append(f"no result of this device was seen{sheet}")
+                lines.append(f"the training set has no result of this device{sheet}")
             if rows.numbers["scale"][row] > self.scale + 1e-9:
                 count = query.operation.device_count
-                lines.append(f"{count} devices are more than any system seen had")
+                lines.append(f"{count} devices exceed every system of the training set")
             if rows.numbers["time"][row] > self.years[1] + YEARS_AHEAD:
-                lines.append("the round is more than a year after the last one seen")
+                lines.append("the round is over a year later than the training set")
             limits.append(tuple(map(Limit, lines)))
         return limits
 

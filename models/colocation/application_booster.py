@@ -41,7 +41,7 @@ dropped for unmeasured applications: users of one application are not comparable
 another, and the size of the load would reveal the application's name."""
 NEW: Final = ""
 """Key that stands for all unmeasured applications."""
-UNMEASURED: Final = "this application was not measured: the answer is from all others"
+UNMEASURED: Final = "this application was not measured: the answer is estimated from all others"
 FEWEST: Final = 30
 """Rows below which an application has no median and booster of its own."""
 FOLDS: Final = 8

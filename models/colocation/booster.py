@@ -273,20 +273,23 @@ def calibrated_forecasts(
     return ends, errors
 
 
-NEW = "this program was not measured with co-runners: the answer is from all other programs"
+NEW = (
+    "this program was not measured with co-runners: the answer is estimated from all other programs"
+)
 SCATTERED = (
-    "this program was not measured with co-runners: the answer is from others, by how its CPU "
-    "times alone scatter (`cpu_spread`), which tells little where no other guest disturbs"
+    "this program was not measured with co-runners: the answer is estimated from others, by "
+    "the spread of its CPU times alone (`cpu_spread`), which says little on an undisturbed "
+    "host"
 )
 PROFILED = (
-    "this program was measured with one co-running load alone: the answer scales with what that "
-    "did, and with how its CPU times alone scatter where that is known"
+    "this program was measured with only one co-running load: the answer scales with the "
+    "effect of that load, and with the spread of its CPU times alone where known"
 )
 UNLIKE_ALL = (
-    "this program waits for much more of its time alone than all of the training set: in CPU time "
-    "it is taken as not slowed"
+    "this program, run alone, waits for much more of its time than any in the training set: "
+    "no slowdown of its CPU time is assumed"
 )
-NO_WINDOW = "no metrics of the host: the answer is the level over all neighbours"
+NO_WINDOW = "no host metrics: the answer is the level over all neighbours"
 
 
 def limits_of(
@@ -342,7 +345,7 @@ def _of_window(
     # Metrics of a pinned program cannot be measured for one that is not pinned to a CPU.
     never = OWN if estimated else PINNED
     missing = missing_metrics(median, [n for n in training_metrics if not n.startswith(never)])
-    line = f"metrics of the host that training had are missing: {len(missing)}"
+    line = f"host metrics of the training set are missing: {len(missing)}"
     lacking = (Limit(line),) if missing else ()
     if ranges is None:
         return lacking

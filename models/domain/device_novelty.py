@@ -81,7 +81,8 @@ def novelty_limits(device: Device, known: Iterable[Float64[np.ndarray, " 3"]]) -
     if not NOVEL < novelty < float("inf"):
         return ()
     message = (
-        f"the GPU is unlike those of the training rows: its matrix units, sustained clocks and "
-        f"ridge point lie {novelty:.1f} away from the nearest, up to {NOVEL:g} is in domain"
+        "the GPU differs from those of the training set: in matrix units, sustained clocks "
+        f"and ridge point it is {novelty:.1f} away from the nearest; up to {NOVEL:g} is in "
+        "domain"
     )
     return (Limit(message, LATENCY, "outside", "device_novelty", novelty, 0.0, NOVEL),)

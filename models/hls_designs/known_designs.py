@@ -238,8 +238,9 @@ class KnownDesigns:
         if times <= 1.0:
             return None
         message = (
-            "each directive has a value of a measured design of this program, but together they "
-            f"lie {times:.3g} times as far from the nearest of these as any of them from the next"
+            "each directive value was measured for this program, but their combination is "
+            f"{times:.3g} times as far from the nearest measured design as measured designs "
+            "are from each other"
         )
         return Limit(message, feature=COMBINATION, value=times, low=0.0, high=1.0)
 

@@ -45,7 +45,8 @@ POWER_PARAMETERS: Final[Mapping[str, Any]] = {
     "lambda_l2": 1.0,
 }
 OTHER_SOURCES: Final = Limit(
-    "by one program's timings; another's differ by 9 to 26 % on the same GPU, and are inside",
+    "timed by one program; another program's timings differ by 9 to 26 % on the same GPU, "
+    "within the interval",
     LATENCY,
     severity="transfer",
 )

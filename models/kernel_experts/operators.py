@@ -284,22 +284,22 @@ class OperatorBoost(KernelExperts):
         limits: list[Limit] = []
         if self.precisions and precision not in self.precisions:
             known = ", ".join(self.precisions)
-            limits.append(Limit(f"precision is {precision}, the training set has {known}", LATENCY))
+            limits.append(Limit(f"precision is {precision}; the training set has {known}", LATENCY))
         enough = self.adapted(device) or self.networks.rows(device) >= ENOUGH_ROWS
         if device not in self.known and not enough:
             limits.extend(novelty_limits(device, map(np.array, self.positions)))
-        missing = (f"{name} is not on the device's sheet" for name in assumed(device))
+        missing = (f"{name} is missing from the spec sheet" for name in assumed(device))
         limits.extend(Limit(line, LATENCY) for line in missing)
         limits.extend((*self.support.limits(device), *self.networks.limits(device)))
         run = query.workload
         adapted = self.adapted(device)
         if isinstance(run, Kernel) and run.operator.kind not in TIMED_KINDS and not adapted:
-            line = f"no {run.operator.kind} operator of such a GPU was measured"
+            line = f"no {run.operator.kind} operator was measured on such a GPU"
             limits.append(Limit(line, LATENCY))
         unknown = query.run.graph.unknown if query.run.kind == "network" else {}
         if unknown:
             names = ", ".join(sorted(unknown))
-            line = f"{sum(unknown.values())} operators are of no known kind: {names}"
+            line = f"{sum(unknown.values())} operators are of unknown kind: {names}"
             limits.append(Limit(line, LATENCY))
         return tuple(limits)
 

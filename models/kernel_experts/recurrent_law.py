@@ -50,7 +50,7 @@ class StepLaw:
         """Seconds of one execution of each of n recurrent layers or their gradients, shape (n,).
 
         Raises:
-            UnknownPrecision: the device's sheet has no peak for the precision.
+            UnknownPrecision: the spec sheet has no peak for the precision.
         """
         chip, element = chip_of(device, precision), ELEMENT_BYTES[precision]
         product = 2.0 * layers.m * layers.n * layers.k
@@ -84,7 +84,7 @@ def recurrent_limits(share: float, query: Query) -> tuple[Limit, ...]:
     table = query_table(query.run)
     steps = float(table.steps @ table.repeat)
     line = (
-        f"recurrent layers take {share:.0%} of the time, {steps:,.0f} steps that wait for each "
-        "other, by a formula that was fitted to layers of several GPUs"
+        f"recurrent layers take {share:.0%} of the time, {steps:,.0f} sequential steps, by a "
+        "formula fitted to layers on several GPUs"
     )
     return (Limit(line, LATENCY, "transfer"),)

@@ -25,7 +25,7 @@ from forerun.models.domain.feature_range import KnownDevices
 from forerun.models.limit import Limit
 
 FEW: Final = Limit(
-    f"hardly any run with fewer than {FEWEST_TOGETHER:.0f} requests in flight was measured",
+    f"few runs with fewer than {FEWEST_TOGETHER:.0f} requests in flight were measured",
     severity="transfer",
 )
 ARRIVALS: Final = Limit(
@@ -42,13 +42,13 @@ WIDER_OF_MAKERS: Final = 3.0
 Without it, intervals cover 86, 44 and 42 % of the runs of llama.cpp on an MI250 and an MI300X, and
 of both engines on a Max 1550. For each, the other two of these devices call for 2.8, 2.7 and 2.6.
 """
-MAKER: Final = Limit("serving was measured on devices of other makers")
-RELEASE: Final = Limit("the engine's release is before those of all measured runs of such models")
+MAKER: Final = Limit("serving was measured only on devices of other vendors")
+RELEASE: Final = Limit("the engine release is older than those of all measured runs of such models")
 EARLIER: Final = float(np.log(1.7))
 """Logarithm of the factor on the upper bound of the time per output token, for releases that
 precede all measured ones; chosen on runs of Qwen3 under SGLang 0.4 on an H20, see
 `tests/public_cases`."""
-OF_FILES: Final = Limit("no run with weights in a format of GGUF files was measured")
+OF_FILES: Final = Limit("no run with GGUF weights was measured")
 NOWHERE: Final = KnownDevices()
 FEWEST_RUNS: Final = 10
 """Runs of a number format from which its residuals are applied to other formats. With formats held
@@ -238,7 +238,9 @@ class KnownRuns:
                 far.append(RELEASE)
             new += self._later_release(query.deployment.engine)
             if not new and not far and not of_user:
-                new.append("no run of this model in this release was measured on this device")
+                new.append(
+                    "no run of this model with this engine release was measured on this device"
+                )
         others = [Limit(line, severity="transfer") for line in (*new, *_not_varied(query))]
         return [*far, *others]
 
@@ -247,7 +249,7 @@ class KnownRuns:
         last = _last_releases(tuple(self.campaigns)).get(engine.name)
         if last is None or not release(engine) > release(last):
             return []
-        return [f"{engine.name} {engine.version} is later than all measured runs ({last.version})"]
+        return [f"{engine.name} {engine.version} is newer than all measured runs ({last.version})"]
 
     def _new_formats(self, query: Query) -> list[str]:
         """Number formats of the weights that no run covers."""
@@ -303,14 +305,14 @@ def _not_varied(query: Query) -> list[str]:
     measured, asked = with_measured_settings(query).deployment, query.deployment
     settings = {
         "drafted tokens": asked.engine.draft_tokens > 0,
-        "sampling by top-p": asked.engine.sampling == "top_p",
+        "top-p sampling": asked.engine.sampling == "top_p",
         "a prefix cache": asked.load.cached_share > 0.0,
-        "prompts in one piece": asked.engine.chunked_prefill != measured.engine.chunked_prefill,
-        "launches that are not recorded": asked.engine.graphs != measured.engine.graphs,
-        "so old a release of vLLM": asked.engine.version != measured.engine.version,
+        "unchunked prefill": asked.engine.chunked_prefill != measured.engine.chunked_prefill,
+        "kernel launches without CUDA graphs": asked.engine.graphs != measured.engine.graphs,
+        "such an old vLLM release": asked.engine.version != measured.engine.version,
     }
     return [
-        f"the effect of {name} is that of the closed form, not of measured runs"
+        f"the effect of {name} comes from the closed form, not from measured runs"
         for name, differs in settings.items()
         if differs
     ]

@@ -73,9 +73,9 @@ WIDER: Final = 2.0
 """Factor on the log bounds of deployments outside of these ranges."""
 OVERLOADED: Final = Limit("by the closed form, requests arrive faster than they are answered")
 TOO_LARGE: Final = Limit(
-    "the answer is as if weights and a sequence fitted the memory", metric="peak_memory_mib"
+    "the answer assumes that weights and one sequence fit in memory", metric="peak_memory_mib"
 )
-IMAGES: Final = Limit("prompts are text: encoding images is not part of the times", severity="note")
+IMAGES: Final = Limit("prompts are text: the times exclude encoding images", severity="note")
 
 
 @dataclass(frozen=True)

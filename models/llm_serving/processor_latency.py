@@ -55,19 +55,19 @@ factor of 3.7, as for times to first token on GPUs."""
 LEFT_OUT: Final = ("family", "model")
 """Groups that calibration holds out."""
 FEW_MODELS: Final = Limit(
-    "few models were measured with this engine on such devices; intervals are those of models and "
-    "devices left out",
+    "few models were measured with this engine on such devices; intervals come from held-out "
+    "models and devices",
     LATENCY,
     "transfer",
 )
 NOT_AS_RUN: Final = Limit(
-    "runs have one stream on one device: what more requests, stages or smaller micro-batches "
-    "change follows from the spec sheet",
+    "measured runs have one stream on one device: the effect of more requests, stages or "
+    "smaller micro-batches is computed from the spec sheet",
     LATENCY,
 )
 OTHER_FORMAT: Final = Limit(
-    "runs have weights of 16 bits with vLLM and q4_k_m with llama.cpp: other formats change the "
-    "bytes alone",
+    "measured runs have 16-bit weights with vLLM and q4_k_m with llama.cpp: other formats "
+    "change only the bytes",
     LATENCY,
 )
 
@@ -433,24 +433,22 @@ def _fault(query: Query) -> str | None:
     others = split.pipeline * split.attention_data * split.expert
     reason = None
     if engine.name not in ENGINES:
-        reason = f"processors are answered with vLLM and llama.cpp, not with engine {engine.name}"
+        reason = f"processors support vLLM and llama.cpp, not engine {engine.name}"
     elif deployment.prefill is not None:
-        reason = "workers for prompts alone are not answered on processors"
+        reason = "prefill workers are not supported on processors"
     elif others > 1:
-        reason = "on processors, layers are shared by tensor parallelism (sockets) alone"
+        reason = "processors support only tensor parallelism (over sockets)"
     elif split.tensor > (1 if query.device.memory_nodes else MOST_TENSOR):
         whole = "one machine" if query.device.memory_nodes else f"{MOST_TENSOR} sockets of one"
         reason = f"tensor parallel {split.tensor} is more than {whole}"
     elif load.concurrency is None:
-        reason = "processors are answered for requests in flight: give concurrency"
+        reason = "processors need the number of requests in flight: give concurrency"
     elif engine.name == "llama.cpp" and load.concurrency > 1.0:
-        reason = "llama.cpp is answered for one request at a time: give concurrency 1, or vllm"
+        reason = "llama.cpp is supported for one request at a time: give concurrency 1, or vllm"
     elif load.concurrency > (most := engine.max_sequences or USUAL_SEQUENCES):
-        reason = (
-            f"the engine works on {most} requests at once: give a concurrency of at most {most}"
-        )
+        reason = f"the engine runs {most} requests at once: give a concurrency of at most {most}"
     elif engine.draft_tokens or engine.hold_iterations:
-        reason = "drafted tokens and prompts that are held back are not answered on processors"
+        reason = "draft tokens and delayed prefill are not supported on processors"
     return reason
 
 

@@ -44,7 +44,7 @@ POWER_SHARES: Final = (0.76, 0.5, 1.0)
 H100s drew 76 % of their rated power in demanding training and 82 % at most (Newkirk et al. 2025,
 arXiv 2506.14551; Latif et al. 2024, arXiv 2412.08602)."""
 CLOSED_FORM: Final = Limit(
-    "times are a closed form with rounded shares of the peaks, fitted to nothing in this release",
+    "times come from a closed form with rounded shares of the peaks, not fitted to measurements",
     LATENCY,
 )
 OF_POWER: Final = (
@@ -53,15 +53,15 @@ OF_POWER: Final = (
 ONE_POWER: Final = "power of all layouts: 76 % of TDP, since that of some is not known"
 MEASURED_MEMORY: Final = "memory of this framework was measured on this architecture"
 OTHER_MEMORY: Final = (
-    "extrapolated: memory of this framework was not measured on this architecture; the range is "
-    "that of others"
+    "extrapolated: memory of this framework was not measured on this architecture; the "
+    "interval is that of others"
 )
 CANNOT_RUN: Final = "does not fit in memory"
 NO_ANSWER: Final = "no predictor answers it"
 MISSING: Final[Mapping[str, str]] = {
     "run_days": "give tokens, the number of tokens to train on",
     "run_usd": "no list price of this device is known; give usd_per_device_hour",
-    "run_kwh": "it follows from power and time, of which one is not known",
+    "run_kwh": "it is computed from power and time, one of which is unknown",
     "run_co2_kg": "give region or grid_g_co2_per_kwh",
 }
 """Metric -> why it is not known, where nothing else says it."""
@@ -138,7 +138,7 @@ def training_answer(
         device: the device.
         known: what answers times and memory.
         costs: what tokens are charged with.
-        power_of_tdp: whether power is `POWER_SHARES` of the design power even where kernels tell.
+        power_of_tdp: whether power is `POWER_SHARES` of the TDP even where kernels tell.
         level: of the intervals, percent.
 
     Raises:

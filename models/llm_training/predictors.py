@@ -194,8 +194,8 @@ class LlmTrainingMemory(StoredPredictor):
 
 def _unseen(query: Query) -> Limit:
     return Limit(
-        f"no memory of training with {framework_on(query)} was measured; the interval is that of "
-        "frameworks and architectures that were left out",
+        f"no memory of training with {framework_on(query)} was measured; the interval is that "
+        "of held-out frameworks and architectures",
         PEAK_MEMORY,
     )
 

@@ -92,7 +92,7 @@ TOGETHER: Final[Mapping[str, Sequence[float]]] = {
 }
 """Block -> the same: of a run of nearly this model with the framework on the device."""
 UNSEEN_MODEL: Final = Limit(
-    "no model of nearly this width, size and kind was measured in training",
+    "no training of a model of similar width, size and kind was measured",
     LATENCY,
     severity="transfer",
 )
@@ -111,7 +111,7 @@ NOT_TOGETHER: Final = Limit(
     severity="transfer",
 )
 UNSEEN_DEVICE: Final = Limit(
-    "no training on this device was measured; the interval is that of devices that were left out",
+    "no training on this device was measured; the interval is that of held-out devices",
     LATENCY,
     severity="transfer",
 )
@@ -306,12 +306,12 @@ class LlmTrainingStep(StoredPredictor):
         """Settings that no run had, or a framework or format that none had on the architecture."""
         own, architecture = _settings([query]), f" on {query.device.architecture}"
         lines = [
-            f"{name.replace('_', ' ')}: {own[name][0]} was not measured in training"
+            f"{name.replace('_', ' ')}: no training with {own[name][0]} was measured"
             for name, values in self.settings.items()
             if name not in PAIRS and own[name][0] not in values
         ]
         lines = lines or [
-            f"{own[name][0]} GPUs was not measured in training"
+            f"no training with {own[name][0]} GPUs was measured"
             for name in PAIRS
             if any(one.endswith(architecture) for one in self.settings[name])
             and own[name][0] not in self.settings[name]
@@ -386,7 +386,7 @@ def _substitutes(query: Query) -> tuple[Limit, ...]:
     run, found = query.llm_training, []
     own = FORMATS[run.precision].precision_on(query.device)
     if own not in (FORMATS[run.precision].precisions[0], {"fp16": "bf16"}.get(run.precision)):
-        line = f"the sheet of the device has no {run.precision} peak: products are taken in {own}"
+        line = f"the spec sheet has no {run.precision} peak: the {own} peak is used"
         found.append(Limit(line, LATENCY, feature="precision"))
     if run.layout.schedule != "1f1b":
         line = f"schedule: {run.layout.schedule} was not measured; its bubble is as published"

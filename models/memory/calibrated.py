@@ -1,9 +1,9 @@
-"""Adds intervals from published set-ups to `Memory`, for queries outside its domain.
+"""Adds intervals from published setups to `Memory`, for queries outside its domain.
 
 `Memory` predicts from an analytical plan, with intervals calibrated on training of perceptrons and
 vision networks on one GPU. Queries in that domain keep them. All other queries get intervals from
 set-ups published by others (`PublishedRanges`). Their coverage is nominal where the metric was
-measured in published set-ups of the same kind of network, with the same options and of similar
+measured in published setups of the same kind of network, with the same options and of similar
 size. Otherwise the interval is the union of both and has no nominal coverage.
 """
 
@@ -143,7 +143,7 @@ class PublishedRanges:
         stratum = stratum_of(query)
         which = f"{stratum} " if stratum in self.metrics and stratum != SEVERAL else ""
         rows, sources = self.rows[stratum], self.sources[stratum]
-        text = f"the range was calibrated on {rows} published {which}set-ups"
+        text = f"the interval was calibrated on {rows} published {which}setups"
         text += f" of {sources} sources"
         return text if why_silent is None else f"{text}, {why_silent}"
 
@@ -215,16 +215,16 @@ def _kinds(
     return by_kind
 
 
-CONTEXT = "; what the device takes outside the allocator is an engineering range"
+CONTEXT = "; memory outside the allocator is an engineering estimate"
 
 
 @dataclass(frozen=True)
 class CalibratedMemory(StoredPredictor):
-    """`Memory` with intervals from published set-ups where its own are not calibrated.
+    """`Memory` with intervals from published setups where its own are not calibrated.
 
     Attributes:
         base: predicts values and breakdowns, and intervals in its own domain.
-        ranges: intervals from published set-ups; empty before `fit`.
+        ranges: intervals from published setups; empty before `fit`.
         name: name in artifacts.
     """
 
@@ -266,11 +266,11 @@ class CalibratedMemory(StoredPredictor):
         return replace(self, ranges=PublishedRanges.of(measurements, residuals, plans))
 
     def adapt(self, measurements: Measurements) -> Self:
-        """Adapt `base` to a device; intervals from published set-ups stay."""
+        """Adapt `base` to a device; intervals from published setups stay."""
         return replace(self, base=self.base.adapt(measurements))
 
     def predict(self, queries: Sequence[Query]) -> Predictions:
-        """Predictions of `base`, with intervals from published set-ups outside its domain."""
+        """Predictions of `base`, with intervals from published setups outside its domain."""
         plans = plans_of(queries)
         base = self.base.predict_planned(queries, plans)
         if not self.ranges.widths:
@@ -304,7 +304,7 @@ class CalibratedMemory(StoredPredictor):
     def _range(
         self, query: Query, plan: MemoryPlan, base: Predictions, row: int
     ) -> Mapping[str, tuple[float, float]]:
-        """Metric -> interval from published set-ups.
+        """Metric -> interval from published setups.
 
         No published set-up of inference measured memory outside the allocator, so the interval of
         the peak also covers the engineering range of `Memory` for it.

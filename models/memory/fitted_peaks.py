@@ -36,13 +36,13 @@ MEASURED_OPTIMIZERS = frozenset({"sgd", "momentum", "adam", "adamw"})
 as many states."""
 
 GENERATES = Limit(
-    "of a network that generates text: logits of the last position, keys and values of the "
-    "graph's own tokens; `logits` and `cache_tokens` change that",
+    "of a network that generates text: logits of the last position and the KV cache of the "
+    "graph's tokens; `logits` and `cache_tokens` change that",
     PEAK_MEMORY,
     "note",
 )
 NO_DROPOUT = Limit(
-    "no dropout is counted, since the graph has none; `dropout` adds it", PEAK_MEMORY, "note"
+    "dropout is not counted, because the graph has none; `dropout` adds it", PEAK_MEMORY, "note"
 )
 
 
@@ -126,8 +126,7 @@ def inert_notes(query: Query) -> tuple[Limit, ...]:
     lacks = without_inert(network)[1]
     return tuple(
         Limit(
-            f"{', '.join(f'`{name}`' for name in names)} without effect on this network, "
-            f"which {why}",
+            f"{', '.join(f'`{name}`' for name in names)} not used by this network, which {why}",
             PEAK_MEMORY,
             "note",
         )

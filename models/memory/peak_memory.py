@@ -73,9 +73,9 @@ FOLDS = 10
 SIZES_MIB = (2000.0, 5000.0, 10000.0)
 
 NO_INFERENCE_PEAKS = "no inference memory was measured for it"
-NO_TRAINING_PEAKS = "this predictor was fitted on no training peaks"
+NO_TRAINING_PEAKS = "this predictor was fitted without training peaks"
 ELSEWHERE = Limit(
-    "training was measured on another device; a few rows of this one would tell", PEAK
+    "training was measured only on another device; a few measurements on this one would help", PEAK
 )
 
 
@@ -292,7 +292,7 @@ class Memory(StoredPredictor):
     def _limits(self, query: Query, least_mib: float, outside: str | None) -> tuple[Limit, ...]:
         limits = list(refusals(query, least_mib))
         if outside is not None:
-            limits.append(Limit(f"an engineering range, {outside}", PEAK))
+            limits.append(Limit(f"engineering estimate: {outside}", PEAK))
         elif self._on_another_device(query):
             limits.append(ELSEWHERE)
         return (*limits, *assumptions(query))

@@ -210,13 +210,13 @@ class NetworkDomain:
             and not adapted
             and device not in self.known
         ):
-            lines.append("networks in half precision were measured on GPUs of NVIDIA alone")
+            lines.append("half-precision networks were measured only on NVIDIA GPUs")
         if query.software.runtime == "onnxruntime":
-            lines.append("runtime is onnxruntime, the training set has eager and compiled torch")
+            lines.append("runtime is onnxruntime; the training set has eager and compiled torch")
         unknown = network.graph.unknown
         if unknown:
             names = ", ".join(sorted(unknown))
-            lines.append(f"{sum(unknown.values())} operators are of no known kind: {names}")
+            lines.append(f"{sum(unknown.values())} operators are of unknown kind: {names}")
         if device.kind == "gpu" and np.isfinite(self.farthest):
             ranges.extend(() if adapted else self._device_limits(device))
         elif device.kind in self.domains:
@@ -242,8 +242,8 @@ class NetworkDomain:
             differs: kernel kind whose time share differs most.
         """
         message = (
-            f"the network's kernels are unlike those of the training networks, most of all the "
-            f"share of {differs}: {novelty:.2f} away from the nearest, up to "
+            "the network's kernels differ from those of the training networks, mainly in the "
+            f"share of {differs}: {novelty:.2f} away from the nearest; up to "
             f"{self.farthest:.2f} is in domain"
         )
         return Limit(message, LATENCY, "outside", "kernel_mix_novelty", novelty, 0.0, self.farthest)
@@ -251,7 +251,7 @@ class NetworkDomain:
 
 def assumed_figures(device: Device) -> list[str]:
     """Sentences that name each figure estimated because the spec sheet lacks it."""
-    return [f"{figure} is not on the device's sheet" for figure in assumed(device)]
+    return [f"{figure} is missing from the spec sheet" for figure in assumed(device)]
 
 
 def _training_condition(query: Query) -> tuple[str, str, str]:

@@ -44,7 +44,7 @@ def as_test(query: Query, suite: str) -> Query:
         suite: name of the suite.
 
     Raises:
-        UnknownPrecision: the device's sheet has no peak for the query's precision.
+        UnknownPrecision: the spec sheet has no peak for the query's precision.
     """
     if isinstance(query.workload, Benchmark):
         given = device_settings(query.device) | query.benchmark.by_name

@@ -160,7 +160,7 @@ byte (150 pJ, `forerun.features.power.operator_features.BYTE_J`); `network_time`
 `operator_time`: device time of networks, and of operators in a loop, over the expected one;
 `idle_units`: log odds of the share of issue power that idle units draw (0.12); the others: issue
 power of a kernel class relative to dense matrix products. Priors are round figures, wide enough for
-the training rows to move them; `waiting` is a fifth of the design power, as in the boosters. The
+the training rows to move them; `waiting` is a fifth of the TDP, as in the boosters. The
 prior of `idle_units` was chosen among five on matrix products of H200, B200 and GB200
 (AIConfigurator), which are in neither a training set nor an evaluation."""
 
@@ -169,7 +169,7 @@ EFFECTS: Final[Mapping[str, float]] = {"waiting": 0.25, "dynamic": 0.2, "host": 
 0.2 for six of the seven chips in the training set, and -0.43 for the RTX 2080 Ti."""
 
 WAITING_POWER: Final = 0.5
-"""Exponent of the design power in the idle power: 33 W of 165 (A30), 33 to 37 W of 250 (P100,
+"""Exponent of the TDP in the idle power: 33 W of 165 (A30), 33 to 37 W of 250 (P100,
 V100). Chosen on these rows, between a constant (0) and a share (1)."""
 REFERENCE_TDP_W: Final = 250.0
 SHARPNESS: Final = 15.0
@@ -180,7 +180,7 @@ OVERLAP: Final[Mapping[str, float]] = {"operator": 6.0, "network": 3.0}
 power: latencies of operators in a loop are the longer of the two (exponents of 5 and more on A30
 and RTX 2080 Ti); those of ShuffleNet steps, whose kernels differ in length, fit 2.8."""
 MOST_WAITING: Final = 0.5
-"""Largest idle power as a share of the design power."""
+"""Largest idle power as a share of the TDP."""
 
 SPREAD: Final[Mapping[str, float]] = {"network": 0.1, "operator": 0.15}
 """Standard deviation of residuals within a chip, in log space: larger for single operators."""

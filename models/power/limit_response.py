@@ -95,7 +95,7 @@ POWER, TIME, ENERGY = "power_w", "latency_ms", "energy_j"
 NAN: Final = float("nan")
 LAW: Final = ("headroom", "onset", "static", "linear", "compute", "growth")
 LOWEST: Final = 0.33
-"""Lowest predictable limit as a share of the design power: nothing lower was measured, and boards
+"""Lowest predictable limit as a share of the TDP: nothing lower was measured, and boards
 rarely allow less."""
 OVERSHOOT: Final = 1.05
 """Upper end of power relative to the limit: 1.8 % of Zeus's averages exceed their limit by more
@@ -106,11 +106,11 @@ DEPTHS: Final = (0.6, 0.8, 1.0)
 """Boundaries of the residual strata, in limit over unlimited power."""
 
 BORROWED: Final = (
-    Limit("what a limit does to it was learnt from training jobs on other GPUs", POWER),
-    Limit("power limit: what it does to time was learnt from training jobs on other GPUs", TIME),
+    Limit("the effect of a power limit was learned from training jobs on other GPUs", POWER),
+    Limit("power limit: its effect on time was learned from training jobs on other GPUs", TIME),
 )
-NO_POWER: Final = Limit("power limit: left out, for no power is known here", TIME)
-NO_TDP: Final = Limit("power limit: left out, for the device's design power is not known", TIME)
+NO_POWER: Final = Limit("power limit: ignored, because power is unknown here", TIME)
+NO_TDP: Final = Limit("power limit: ignored, because the device's TDP is unknown", TIME)
 
 _ERRORS: Final = {
     POWER: LogQuantiles(
@@ -132,7 +132,7 @@ class LimitResponse:
 
     Attributes:
         headroom, onset: as in `followed_power`.
-        static: clock-independent power as a share of the design power.
+        static: clock-independent power as a share of the TDP.
         linear: as in `clock`.
         compute, growth: share of the time that scales with 1/clock at full dynamic power, and the
             exponent with which that share grows with dynamic power.
@@ -244,7 +244,7 @@ def binds(query: Query) -> bool:
 def above_design_power(limit_w: float, tdp_w: float) -> Limit:
     """The note that a power limit above the design power, W, has no effect."""
     return Limit(
-        f"power limit: {limit_w:g} W is above the design power of {tdp_w:g} W: taken as none",
+        f"power limit: {limit_w:g} W is above the TDP of {tdp_w:g} W: no limit is applied",
         TIME,
         "note",
     )
@@ -254,8 +254,8 @@ def too_low(limit_w: float, tdp_w: float) -> tuple[Limit, ...]:
     """A refusal where the power limit is too low for a prediction; otherwise empty."""
     if limit_w >= LOWEST * tdp_w:
         return ()
-    share = f"{limit_w:g} W is {limit_w / tdp_w:.0%} of the design power"
-    message = f"power limit: {share}, nothing below {LOWEST:.0%} was measured or is answered"
+    share = f"{limit_w:g} W is {limit_w / tdp_w:.0%} of the TDP"
+    message = f"power limit: {share}; nothing below {LOWEST:.0%} was measured or is answered"
     return (Limit(message, TIME, "refusal"),)
 
 

@@ -92,7 +92,7 @@ def power_sweep(predictor: Predictor, query: Query, limits_w: Sequence[float]) -
                 refusals = [refusal for refusal in answer.limits if refusal.severity == "refusal"]
                 why = "".join(f" ({refusal})" for refusal in refusals)
                 where = f"on {query.device.name} at {limit:g} W{why}"
-                gpus = " Power is answered on GPUs alone." if query.device.kind == "cpu" else ""
+                gpus = " Power is predicted only for GPUs." if query.device.kind == "cpu" else ""
                 raise UnanswerableQuery(f"No {words} is known for this {where}.{gpus}")
     times = [answer.estimates["latency_ms"] for answer in answers]
     powers = [answer.estimates["power_w"] for answer in answers]

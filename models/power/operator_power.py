@@ -97,7 +97,7 @@ def phase_of(query: Query) -> str:
 
 
 LEAST_SHARE, MOST_SHARE = 0.15, 1.05
-"""Limits of an interval's ends as shares of the design power: an idle device, and a short overshoot
+"""Limits of an interval's ends as shares of the TDP: an idle device, and a short overshoot
 of the limit."""
 MEASURING: Final = 0.02
 """Standard deviation of measurements at the limit, in log space: averages of one operator in
@@ -373,7 +373,7 @@ def mean_boosted_w(boosters: BoosterBag, queries: Sequence[Query]) -> Column:
 def dynamic_residuals(features: PowerFeatures, predicted_w: Column, watts: Column) -> Column:
     """log(measured / predicted) of the dynamic power, shape (n,).
 
-    Both powers are at least `LEAST_DYNAMIC` of the design power.
+    Both powers are at least `LEAST_DYNAMIC` of the TDP.
     """
     floor = LEAST_DYNAMIC * (features.waiting_w + features.headroom_w)
     measured = np.maximum(watts - features.waiting_w, floor)
@@ -566,10 +566,12 @@ class OperatorPower(StoredPredictor):
             what = "networks were" if is_network(query) else "operators were"
             known = f"{what} not" if query.device in measured.devices else "not"
             others = len(measured.devices.sheets)
-            transfers.append(f"{known} measured on this device; estimated from {others} others")
+            transfers.append(
+                f"{known} measured on this device; estimated from {others} other devices"
+            )
         if query.run.precision not in measured.precisions:
             precisions = ", ".join(measured.precisions)
-            lines.append(f"precision is {query.run.precision}, the training set has {precisions}")
+            lines.append(f"precision is {query.run.precision}; the training set has {precisions}")
         if is_network(query) and measured.phases and phase_of(query) not in measured.phases:
             lines.append(f"no network was measured in {phase_of(query)}")
         if isinstance(query.workload, Kernel):

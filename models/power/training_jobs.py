@@ -72,9 +72,9 @@ SAME_NETWORK: Final = 0.8
 """Prior correlation of a device's offsets for two jobs that train the same network."""
 
 DYNAMIC_UNIT: Final = 0.6
-"""Unit of the dynamic power of a job, as a share of the design power."""
+"""Unit of the dynamic power of a job, as a share of the TDP."""
 SOFT_FLOOR: Final = 0.03
-"""Width of the soft maximum of limit minus static power and 0, as a share of the design power."""
+"""Width of the soft maximum of limit minus static power and 0, as a share of the TDP."""
 
 
 @dataclass(frozen=True)
@@ -405,7 +405,7 @@ TRAINED_OFFSET_SHARE: Final = 0.3
 """Standard deviation of the offsets of a device in the training set over the prior's: how far
 further rows of that device can still move them."""
 
-NEW_DEVICE: Final = "not measured on this GPU: what it makes of a job comes from other GPUs"
+NEW_DEVICE: Final = "not measured on this GPU: its power is estimated from other GPUs"
 
 
 @dataclass(frozen=True)
@@ -595,13 +595,13 @@ class PowerCap(StoredPredictor):
             low, high = self.batches[self.jobs.index(job)]
             if not low - 1e-9 <= batch <= high + 1e-9:
                 seen = f"{np.exp(low):.0f} to {np.exp(high):.0f}"
-                line = f"batch size is {np.exp(batch):.0f}, the training set has {seen}"
+                line = f"batch size is {np.exp(batch):.0f}; the training set has {seen}"
                 ends = (float(np.exp(end)) for end in (batch, low, high))
                 limits.append(Limit(line, TIME, "outside", "batch size", *ends))
         limit, tdp = query.operation.power_limit_w, query.device.tdp_w
         if limit is not None and tdp is not None and limit < LOWEST * tdp:
-            share = f"power limit is {limit / tdp:.0%} of the design power"
-            limits.append(Limit(f"{share}, the training set has {LOWEST:.0%} and more", TIME))
+            share = f"power limit is {limit / tdp:.0%} of the TDP"
+            limits.append(Limit(f"{share}; the training set has {LOWEST:.0%} and more", TIME))
         return tuple(limits)
 
 

@@ -1,6 +1,6 @@
 """Queries about generative models as rows: features, process inputs, bounds and targets.
 
-There are three targets in log space: power as a share of the design power, cycle time over its
+There are three targets in log space: power as a share of the TDP, cycle time over its
 analytical bound, and their sum, which is energy over that of the bound at design power.
 """
 

@@ -124,7 +124,7 @@ PROCESS_SHARE = 0.65
 """Weight of the process in the mean; with language models held out in turn, the errors with 0.5
 and 0.7 differ by 0.2 percentage points."""
 MOST_SHARE = float(np.log(1.02))
-"""Log of the largest predicted share of the design power: devices keep to their limit except for
+"""Log of the largest predicted share of the TDP: devices keep to their limit except for
 short overshoots."""
 
 

@@ -277,7 +277,9 @@ class ServingPower(StoredPredictor):
         unknown = [choice for choice in _choices(query) if choice not in self.choices]
         lines = [f"no {choice} was in the training set" for choice in unknown]
         if not self._seen(query):
-            lines.append("serving was measured on other devices; some runs of this one would tell")
+            lines.append(
+                "serving was measured only on other devices; a few runs on this one would help"
+            )
         if query.operation.power_limit_w is not None:
             lines.append("power limit: serving was measured without one; the answer is without it")
         wanted = multiplied_as(workload.weights).precisions[0]

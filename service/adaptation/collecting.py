@@ -351,9 +351,7 @@ def collect_table(
     try:
         outcome = runner.collect(collector, journal, 60 * minutes, unsteady=UNSTEADY, report=tell)
     except runner.Broken as error:
-        raise InputError(
-            f"The device is lost to this process; run again to go on: {error}"
-        ) from None
+        raise InputError(f"This process lost the device; run again to continue: {error}") from None
     finally:
         # The table is also written when the run is interrupted.
         frame = journal.frame()

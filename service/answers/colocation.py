@@ -384,15 +384,19 @@ def assumed(part: ColocationBoost, current: HostWindow | None) -> list[str]:
     lines = [
         f"metrics of the host: {start}{'' if current is None else ' the candidate'}, each adding "
         "what it added to an idle host when it ran alone",
-        "programs share the host's CPUs fairly, each wanting the share of one that it had alone "
-        "(a whole one where `cpu_share` is not given); each of its threads adds as much to it",
+        "programs share the host's CPUs fairly; each thread needs the share of a CPU that "
+        "the program used alone (a whole one without `cpu_share`)",
     ]
     if not part.mixing.pairs:
-        lines.append("no pair of profiled programs was measured: weights of what adds up are 1")
+        lines.append(
+            "no pair of profiled programs was measured: their loads are added with weight 1"
+        )
     lines.append(f"the training runs were measured on a guest of {TRAINING_CPUS:.0f} CPUs")
-    intervals = "intervals were calibrated on measured windows, not on ones put together"
+    intervals = "intervals were calibrated on measured windows, not on computed ones"
     if part.ahead and current is None:
-        intervals = f"intervals: from {part.mixing.pairs} runs of pairs asked about before they met"
+        intervals = (
+            f"intervals: from {part.mixing.pairs} runs of pairs predicted before they ran together"
+        )
     lines.append(intervals)
     return lines
 
@@ -408,10 +412,10 @@ def _unread(hosts: Sequence[HostIn], programs: Sequence[ProgramIn]) -> list[str]
 def _program_notes(programs: Sequence[ProgramIn], part: ColocationBoost) -> list[str]:
     """Notes on programs of the training set, and on programs without metrics of an isolated run."""
     named = {
-        "measured under that name, which answers more than a profile": [
+        "measured under that name, so measurements are used, not the profile alone": [
             program.name for program in programs if _is_measured(program, part)
         ],
-        "came without metrics of a run alone, so it adds nothing to the host": [
+        "has no metrics of a run alone, so it adds nothing to the host": [
             program.name for program in programs if not program.alone
         ],
     }

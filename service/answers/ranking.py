@@ -355,7 +355,7 @@ def _overlap(first: IntervalOut, second: IntervalOut) -> bool:
 
 
 LEAST_SHARE, STEPS = 0.4, 13
-"""The default sweep: this many limits, from this share of the design power to all of it."""
+"""The default sweep: this many limits, from this share of the TDP to all of it."""
 
 SLOW_DOWN = 0.1
 """Default for the slowdown that the advised limit may cost, as a share of the fastest time."""
@@ -449,5 +449,5 @@ def _check_finite(runs: Sequence[LimitedRun]) -> None:
     ends += [x for run in runs for x in (run.slow_down, run.saving)]
     if not np.isfinite([x for x in ends if x is not None]).all():
         raise UnanswerableQuery(
-            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+            "The answer overflows; check the sizes and the figures of the spec sheet."
         )

@@ -106,7 +106,7 @@ def _about_deployment(
         own = replace(own, chosen=(*own.chosen, *given.model.chosen(given.engine.name)))
     if asked.operation.power_limit_w is not None:
         with in_field("operation", "power_limit_w"):
-            raise BadRequest("power_limit_w: deployments are answered without a power limit.")
+            raise BadRequest("power_limit_w: deployments do not support a power limit.")
     metrics = _metrics(asked, OF_DEPLOYMENTS)
     notes = tuple(Limit(f"chosen: {sentence}", severity="note") for sentence in own.chosen)
     usd = given.usd_per_device_hour

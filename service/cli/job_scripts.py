@@ -81,7 +81,7 @@ def _annotations(
             found.append(Finding("comment", f"{name} is read of pods alone, not of jobs"))
         elif name == "batches":
             if not value.isdecimal():
-                found.append(Finding("comment", f"batches={value:.80} is no number"))
+                found.append(Finding("comment", f"batches={value:.80} is not a number"))
         else:
             annotations[own := f"{PREFIX}{name.replace('_', '-')}"] = value
             places[own] = place
@@ -107,7 +107,7 @@ def _gpus(
                 continue
             kind, count = _kind_and_count(parts[option == "gres" :])
             if count is None:
-                found.append(Finding(option, f"{entry!r:.80} is no number of GPUs: {FORM}"))
+                found.append(Finding(option, f"{entry!r:.80} is not a number of GPUs: {FORM}"))
                 continue
             times = {"gpus": 1, "gpus_per_task": tasks}.get(option, nodes)
             total = (total or 0) + count * times

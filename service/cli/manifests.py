@@ -111,7 +111,7 @@ def _pod(loader: yaml.SafeLoader, node: Any, spec: Any, metadata: Any) -> Asked:
                 said = json.dumps(value, default=str)
                 own[name] = said
                 if str(name).startswith(PREFIX):
-                    found.append(Finding(name, f"{said} is no text for Kubernetes: quote it"))
+                    found.append(Finding(name, f"{said} is not text for Kubernetes: quote it"))
     places |= _entries(spec, "nodeSelector")
     for container in (own for key, own in spec.value if key.value == "containers"):
         for one in container.value:

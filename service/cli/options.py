@@ -121,7 +121,7 @@ def one_of(option: str, value: str, known: Sequence[str]) -> Any:
         InputError: it is not; the message lists the known ones.
     """
     if value not in known:
-        raise InputError(f"--{option} {value!r} is none of {', '.join(known)}.")
+        raise InputError(f"--{option} {value!r} is not one of {', '.join(known)}.")
     return value
 
 

@@ -149,7 +149,7 @@ def serve(
 
     settings = Settings.load()
     for name, known in misspelt(os.environ).items():
-        progress(f"{name} is no setting, and was ignored; did you mean {known}?")
+        progress(f"{name} is not a setting and was ignored; did you mean {known}?")
     address = host if host is not None else settings.host
     settings = settings.model_copy(update={"host": address})
     from forerun.service.http.access import check_address

@@ -85,8 +85,8 @@ def _say_who_follows(uri: str | None) -> None:
     where = tracking_uri(uri)
     if Settings.load().registry_uri != where:
         typer.echo(
-            f"commands and services follow it where FORERUN_REGISTRY_URI={where} is set: here it "
-            "is not",
+            f"commands and services follow it where FORERUN_REGISTRY_URI={where} is set, and "
+            "here it is not",
             err=True,
         )
 

@@ -117,10 +117,12 @@ class Guarded:
         """
         headers = Headers(scope=scope)
         if len(set(headers.getlist("host"))) > 1:
-            raise SeveralHosts("The request has several headers Host; send one.")
+            raise SeveralHosts("The request has several Host headers; send one.")
         for given in headers.getlist("content-encoding"):
             if given.lower() != "identity":
-                raise Encoded(f"The body has the content encoding {given!r:.80}; send it without.")
+                raise Encoded(
+                    f"The body has the content encoding {given!r:.80}; send it unencoded."
+                )
         host, origin = (headers.get(name, "").lower() for name in ("host", "origin"))
         name = _name(host)
         # No browser leaves the header out; programs that speak HTTP/1.0 do.
@@ -399,7 +401,7 @@ class Authorized:
             return busy
         if key.tenant is not None and path in OF_ALL_TENANTS:
             return Forbidden(
-                f"The key {key.id} is of the tenant {key.tenant}, and this path tells of all "
+                f"The key {key.id} is of the tenant {key.tenant}, and this path shows all "
                 "tenants. Use a key that was made without `--tenant`."
             )
         if key.may(needed):

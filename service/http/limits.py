@@ -322,7 +322,7 @@ def parsed(content: bytes) -> Any:
     except JSONDecodeError:
         raise
     except UnicodeDecodeError:
-        raise HTTPException(400, "the body is not text in UTF-8") from None
+        raise HTTPException(400, "the body is not UTF-8 text") from None
     except ValueError:
         text = content.decode("utf-8", "replace")
         raise JSONDecodeError("A number has too many digits", text, 0) from None

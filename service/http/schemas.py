@@ -82,7 +82,7 @@ class SweepIn(Described):
     software: Software = Field(default_factory=Software)
     """the software that runs the workload"""
     limits_w: Annotated[list[Watts], Field(min_length=1, max_length=MOST_LIMITS)] | None = None
-    """power limits, W; when absent, thirteen from 40 to 100 % of the design power"""
+    """power limits, W; when absent, thirteen from 40 to 100 % of the TDP"""
     slow_down: Annotated[float, Field(ge=0, le=10)] = SLOW_DOWN
     """slowdown that `within_slow_down` may cost, as a share of the fastest time"""
     level: Level = USUAL

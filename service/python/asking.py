@@ -269,7 +269,7 @@ def sweep(
     Args:
         model: as in `predict`.
         device: name, spec sheet or its path.
-        limits_w: power limits, W; thirteen from 40 to 100 % of the design power when None.
+        limits_w: power limits, W; thirteen from 40 to 100 % of the TDP when None.
         slow_down: slowdown that the advised limit may cost, as a share of the fastest time.
         **run: as in `predict`.
 
@@ -278,7 +278,7 @@ def sweep(
         UnanswerableQuery: the time or the power is not known.
     """
     if not 0.0 <= slow_down <= 10.0:
-        raise InputError(f"slow_down {slow_down!r} is no share of the time; 0.1 means 10 %.")
+        raise InputError(f"slow_down {slow_down!r} is not a share of the time; 0.1 means 10 %.")
     here = session()
     asked = asked_about(model, run, here)
     query = asked.query(here.device(device))
@@ -357,4 +357,4 @@ def _answer(
 
 def _check_one_of(option: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
-        raise InputError(f"{option} {value!r} is none of {', '.join(known)}.")
+        raise InputError(f"{option} {value!r} is not one of {', '.join(known)}.")

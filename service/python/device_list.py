@@ -85,5 +85,5 @@ def devices(*, kind: DeviceKind | None = None, vendor: str | None = None) -> Dev
         InputError: there is no such kind of device.
     """
     if kind is not None and kind not in get_args(DeviceKind):
-        raise InputError(f"kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
+        raise InputError(f"kind {kind!r} is not one of {', '.join(get_args(DeviceKind))}.")
     return Devices(tuple(session().devices.listed(kind, vendor)))

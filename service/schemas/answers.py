@@ -199,8 +199,8 @@ def fits(query: "Query", peak: "Estimate | None") -> FitsOut | None:
     )
 
 
-NO_PEAK = "not measured: the data holds averages over whole runs, no window"
-NO_IDLE = "the sheet does not give it"
+NO_PEAK = "not measured: the data holds averages over whole runs, not peaks"
+NO_IDLE = "not given in the spec sheet"
 NO_ENERGY = "energy_j is not known, or was not asked for"
 
 
@@ -359,7 +359,7 @@ HEADINGS: Final[Mapping[Severity, str]] = {
     "refusal": "it cannot run as asked",
 }
 """Severity of a limit -> the words in front of its sentence."""
-NOT_CALIBRATED: Final = "* an engineering range, not calibrated on measurements"
+NOT_CALIBRATED: Final = "* engineering estimate: not calibrated on measurements"
 GRADES: Final = "trust: A measured on this device, B calibrated on others, C extrapolated"
 
 
@@ -561,9 +561,9 @@ class SweepOut(LimitedAnswerOut):
     device: DeviceOut
     """the device"""
     tdp_w: float | None
-    """design power, W; null where the sheet does not give it"""
+    """design power, W; null where not given in the spec sheet"""
     idle_w: float | None
-    """power of the idle device, W; null where the sheet does not give it"""
+    """power of the idle device, W; null where not given in the spec sheet"""
     peak_power_w: None
     """highest power over a short window, W; it is never known"""
     missing: dict[str, str]

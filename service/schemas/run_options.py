@@ -112,7 +112,7 @@ def inference_of(phase: Phase, given: InferenceIn | None) -> InferenceSetup | No
 def set_ups_of(
     phase: Phase, batch_size: int, options: Mapping[str, Any]
 ) -> tuple[TrainingSetup | None, InferenceSetup | None]:
-    """The training and inference set-ups of a flat mapping of options.
+    """The training and inference setups of a flat mapping of options.
 
     An option that both phases have belongs to the phase of the workload.
 

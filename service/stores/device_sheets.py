@@ -134,7 +134,7 @@ def black_box_sheet(name: str, kind: str) -> Device:
         if known == kind:
             vendor = cpu_vendor() if kind == "cpu" else "unknown"
             return Device(name=slug(name), title=name, vendor=vendor, kind=known)
-    raise BadSheet(f"--kind {kind!r} is none of {', '.join(get_args(DeviceKind))}.")
+    raise BadSheet(f"--kind {kind!r} is not one of {', '.join(get_args(DeviceKind))}.")
 
 
 def detected_cpu(

@@ -113,7 +113,7 @@ class KeyStore:
         if not (0 < len(name) <= LONGEST_NAME and name.isprintable()):
             raise BadKeyName(f"A key's name has 1 to {LONGEST_NAME} printable characters.")
         if scope not in SCOPES:
-            raise BadKeyName(f"--scope {scope!r:.80} is none of {', '.join(SCOPES)}.")
+            raise BadKeyName(f"--scope {scope!r:.80} is not one of {', '.join(SCOPES)}.")
         if tenant is not None and not re.fullmatch(TENANT_FORM, tenant):
             raise BadKeyName(f"--tenant {tenant!r:.80}: {TENANT_RULE}.")
         secret, salt = secrets.token_urlsafe(SECRET_BYTES), secrets.token_bytes(16)

@@ -417,7 +417,7 @@ def test_cells_stay_in_their_rows_and_columns_and_empty_ones_are_none():
 
 
 def test_a_file_that_is_not_a_workbook_is_refused_by_name():
-    with pytest.raises(DamagedData, match=r"x\.xlsx is no readable workbook"):
+    with pytest.raises(DamagedData, match=r"x\.xlsx is not a readable workbook"):
         all_sheets(b"PK", "x.xlsx")
 
 

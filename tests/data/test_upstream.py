@@ -327,12 +327,12 @@ class Evil:
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_executable_content_is_refused_and_does_not_run(protocol, capsys):
-    with pytest.raises(DamagedData, match="which is no plain data"):
+    with pytest.raises(DamagedData, match="which is not plain data"):
         plain_data(pickle.dumps([Evil()], protocol=protocol), "x.pickle")
     assert not capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x02]q\x00", b"\x80\x02a."])
 def test_a_damaged_file_says_so(content):
-    with pytest.raises(DamagedData, match="x is no whole pickle"):
+    with pytest.raises(DamagedData, match="x is not a complete pickle"):
         plain_data(content, "x")

@@ -11,7 +11,7 @@ from tests.golden.stored import rounded, text_of
 STORED = {
     "one": {
         "metrics": {"latency_ms": {"value": 2.0, "low": 1.5, "high": 3.0, "coverage": 0.9}},
-        "limits": ["power: not measured on this device", "batch is 9, the training set has 1 to 2"],
+        "limits": ["power: not measured on this device", "batch is 9; the training set has 1 to 2"],
         "in_domain": False,
         "breakdown_ms": {"conv": 1.25, "host": 0.75},
     },

@@ -135,7 +135,7 @@ def test_new_rows_replace_older_ones_of_the_same_device():
 
 def test_an_erratic_device_is_called_so_and_a_plain_one_is_not():
     (line,) = adapted(*drawn("nothing", 20, 0, noise=0.8)).limits(L4)
-    assert "20 measurements do not make this device predictable" in line.message
+    assert "20 measurements are too few to predict this device" in line.message
     assert adapted(*drawn("level", 20, 0)).limits(L4) == ()
 
 

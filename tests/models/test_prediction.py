@@ -52,7 +52,7 @@ def test_columns_keep_best_estimates_so_that_a_ranking_can_be_scored():
 def test_energy_goes_with_the_time_that_it_follows_from():
     row = answers(1.0, 50.0, power_w=30.0, energy_j=2.0)[0]
     assert set(row.estimates) == {"power_w"}
-    assert "which it follows from" in row.withheld["energy_j"]
+    assert "from which it is computed" in row.withheld["energy_j"]
 
 
 def test_a_lower_end_of_zero_is_too_wide():

@@ -116,7 +116,7 @@ def test_a_precision_that_the_device_lacks_is_said(client, digest):
     body = client.post(
         "/v1/predict", json=ask(digest, device="p4", workload={"precision": "bf16"})
     ).json()
-    assert "the device's sheet has no bf16 peak; its fp32 rate is taken" in body["limits"]
+    assert "the spec sheet has no bf16 peak; its fp32 peak is used" in body["limits"]
     assert not body["metrics"]["latency_ms"]["in_domain"]
 
 

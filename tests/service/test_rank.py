@@ -157,6 +157,6 @@ def test_other_levels_are_refused_by_name(bundled_client, level):
 def test_kinds_without_measured_ratios_are_refused(bundled_client, kind):
     answer = problem_of(bundled_client.post("/v1/predict", json=example(kind) | {"level": 95}), 422)
     assert answer["detail"] == (
-        f"level: intervals of kind {kind} were calibrated at 90 % alone; leave it out."
+        f"level: intervals of kind {kind} were calibrated only at 90 %; omit it."
     )
     assert bundled_client.post("/v1/predict", json=example(kind) | {"level": 90}).status_code == 200

@@ -79,8 +79,10 @@ def test_what_several_devices_take_together_is_null_with_a_reason(client):
 def test_a_data_parallel_time_says_how_messages_are_counted(client):
     many = ask(client, training={"data_parallel": 8})
     assert not many["metrics"]["latency_ms"]["in_domain"]
-    assert any("messages among 8 devices are counted by rule" in line for line in many["limits"])
-    assert "draw together" in many["missing"]["power_w"]
+    assert any(
+        "communication among 8 devices is computed by formula" in line for line in many["limits"]
+    )
+    assert "total power" in many["missing"]["power_w"]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_an_option_without_effect_is_noted_and_changes_neither_answer_nor_domain
     assert asked["metrics"] == plain["metrics"]
     assert asked["in_domain"] == plain["in_domain"]
     assert [line for line in asked["limits"] if line not in plain["limits"]] == [
-        "memory: `attention` without effect on this network, which has no attention operator"
+        "memory: `attention` not used by this network, which has no attention operator"
     ]
 
 
@@ -215,4 +217,4 @@ def test_upper_ends_of_all_calibrated_metrics_of_memory_are_named_p95(settings):
     assert allocated["p95"] == allocated["high"]
     assert allocated["coverage"] == 0.9
     assert peak["p95"] is peak["coverage"] is None
-    assert any("12 published inference set-ups of 3 sources" in line for line in body["limits"])
+    assert any("12 published inference setups of 3 sources" in line for line in body["limits"])

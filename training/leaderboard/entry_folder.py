@@ -91,7 +91,7 @@ def read_facts(folder: Path) -> EntryFacts:
     except ValidationError as error:
         raise BadEntry(f"{path}: {first_fault(error)}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BadEntry(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+        raise BadEntry(f"{path} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def read_predictions(folder: Path) -> "pd.DataFrame":

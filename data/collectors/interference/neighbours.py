@@ -82,7 +82,9 @@ class State:
             (self.mode, MODES),
         ):
             if value not in known_values:
-                raise BadTable(f"{self.neighbour}: {value!r} is none of {', '.join(known_values)}.")
+                raise BadTable(
+                    f"{self.neighbour}: {value!r} is not one of {', '.join(known_values)}."
+                )
 
 
 ISOLATED = State()

@@ -110,7 +110,7 @@ def _energy(run: Run, run_ms: float, window_s: float) -> Row:
     took = perf_counter() - start
     joules = rapl.joules(before, rapl.snapshot())
     if joules <= 0:
-        return {"energy_reason": "the energy counters stood still"}
+        return {"energy_reason": "the energy counters did not advance"}
     power = joules / took
     return {"energy_j": power * run_ms / 1e3, "power_w": power}
 

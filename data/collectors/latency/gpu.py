@@ -149,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_summary(done), file=sys.stderr)
     except Broken as error:
         lost = True
-        print(f"the GPU is lost to this process: {error}", file=sys.stderr)
+        print(f"this process lost the GPU: {error}", file=sys.stderr)
     finally:
         print(_write(journal, given.output), file=sys.stderr)
     left = (end - time.monotonic()) / 60

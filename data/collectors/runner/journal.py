@@ -98,8 +98,8 @@ class Journal:
         wrong = [name for name in about if found.get(name) != json.loads(json.dumps(about[name]))]
         if wrong:
             raise OtherRun(
-                f"{self.lines.path} was begun with another {', '.join(wrong)}; write to another "
-                "file, or delete it to start anew."
+                f"{self.lines.path} was begun with another {', '.join(wrong)}; write to "
+                "another file, or delete it to start over."
             )
 
     def rows(self) -> list[Row]:

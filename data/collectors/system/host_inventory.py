@@ -306,4 +306,4 @@ def _chosen(text: str) -> str | None:
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
         return (error.strerror or str(error) or type(error).__name__).lower()
-    return "its text is not understood"
+    return "its text cannot be parsed"

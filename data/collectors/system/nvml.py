@@ -245,7 +245,9 @@ class PowerWindow:
             power, row["power_source"] = (end_j - start_j) / took, "energy counter"
         if not power:
             short = any(sample.power_w for sample in watch.samples)
-            why = "samples of power need a longer window" if short else "the device tells no power"
+            why = (
+                "samples of power need a longer window" if short else "the device reports no power"
+            )
             return row | {"power_source": None, "energy_reason": why}
         return row | {"power_w": power, "energy_j": power * took / runs}
 

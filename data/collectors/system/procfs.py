@@ -61,7 +61,7 @@ class Readable(Protocol):
 
         Raises:
             OSError: it is not there or may not be read.
-            ValueError: its text is not understood.
+            ValueError: its text cannot be parsed.
         """
         ...
 

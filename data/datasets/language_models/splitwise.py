@@ -1,7 +1,7 @@
 """Llama-2-70B and BLOOM-176B on DGX A100, H100 and power-capped H100.
 
 One row of `perf_model` is a batch of requests of equal length: time to process the prompts, time
-per further token and end-to-end time in milliseconds, and power as shares of the design power,
+per further token and end-to-end time in milliseconds, and power as shares of the TDP,
 which was measured only on the A100.
 """
 

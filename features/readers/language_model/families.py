@@ -154,7 +154,7 @@ def _deci_layer(fields: Fields, numbered: tuple[int, Any], hidden: int, heads: i
         raise fields.bad("block_configs", "holds a block without attention and ffn", (number,))
     for part in (attention, network):
         if part.flag("replace_with_linear"):
-            raise part.bad("replace_with_linear", "is set, and such layers are not read yet")
+            raise part.bad("replace_with_linear", "is set, and such layers are not supported yet")
     mixer = None
     if not attention.flag("no_op"):
         per_head = attention.integer("n_heads_in_group")

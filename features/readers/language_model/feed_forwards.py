@@ -110,7 +110,7 @@ def numbered(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
         _of_each(fields, name, layers, default) for name, default in zip(names, usual, strict=True)
     ]
     if fields.integer("moe_layer_num_skipped", default=0, least=0):
-        raise fields.bad("moe_layer_num_skipped", "is not 0, and such layers are not read yet")
+        raise fields.bad("moe_layer_num_skipped", "is not 0, and such layers are not supported yet")
     for number, chosen, _, _ in zip(*columns, strict=True):
         if chosen > number:
             raise fields.bad("moe_topk", f"holds {chosen}, more than {number} experts")
@@ -143,7 +143,7 @@ def both(fields: Fields, layers: int) -> list[tuple[FeedForward, ...]]:
     """Gemma 4: a dense network in every layer, and experts after it where there are any."""
     dense = Dense(fields.integer("intermediate_size"))
     if fields.flag("use_double_wide_mlp"):
-        raise fields.bad("use_double_wide_mlp", "is set, and such layers are not read yet")
+        raise fields.bad("use_double_wide_mlp", "is set, and such layers are not supported yet")
     if not fields.flag("enable_moe_block"):
         fields.skip(*_EXPERTS, *_PER_TOKEN, "moe_intermediate_size")
         return [(dense,)] * layers
@@ -170,7 +170,7 @@ def _of_each(fields: Fields, name: str, layers: int, default: int | None) -> lis
     listed = fields.listed(name, layers) or ()
     for position, value in enumerate(listed):
         if type(value) is not int or not 0 < value <= MOST:
-            raise fields.bad(name, f"holds {short(value)}, and no positive number", (position,))
+            raise fields.bad(name, f"holds {short(value)}, not a positive number", (position,))
     return list(listed)
 
 

@@ -64,7 +64,7 @@ def sized_by_kind(fields: Fields, layers: int) -> list[Attention]:
     )
     for name in ("num_kv_shared_layers", "hidden_size_per_layer_input"):
         if fields.integer(name, default=0, least=0):
-            raise fields.bad(name, "is not 0, and layers of that kind are not read yet")
+            raise fields.bad(name, "is not 0, and layers of that kind are not supported yet")
     fields.skip("vocab_size_per_layer_input")
     windows = _windows(fields, layers)
     return [far if window is None else replace(near, window=window) for window in windows]

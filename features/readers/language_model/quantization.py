@@ -209,7 +209,7 @@ def _of_bits(given: Fields, usual: str) -> str:
         case 8:
             return "int8" if usual == "int4" else usual
         case bits:
-            raise given.bad("bits", f"is {bits}; weights of that width are not read here")
+            raise given.bad("bits", f"is {bits}; weights of that width are not supported")
 
 
 def _of_switches(given: Fields) -> str:
@@ -268,7 +268,7 @@ def _cache(given: Fields) -> str | None:
 
 def _expression(given: Fields, name: str, text: str) -> re.Pattern[str]:
     """A regular expression that a file brings; others could take hours to match."""
-    refusal = given.bad(name, f"holds the regular expression {short(text)}, which is not read here")
+    refusal = given.bad(name, f"holds the regular expression {short(text)}, which is not supported")
     if not _SIMPLE.fullmatch(text) or text.count("*") + text.count("+") > MOST_REPETITIONS:
         raise refusal
     try:

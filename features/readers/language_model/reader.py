@@ -220,13 +220,13 @@ def _most_tokens(decoder: Fields) -> int | None:
     for name in ("rope_scaling", "rope_parameters"):
         scaling = decoder.raw(name)
         if scaling is not None and not isinstance(scaling, Mapping):
-            raise decoder.bad(name, f"is {short(scaling)}, and no object")
+            raise decoder.bad(name, f"is {short(scaling)}, not an object")
         if scaling is None:
             continue
         for field in ("factor", "original_max_position_embeddings"):
             value = scaling.get(field)
             if value is not None and not _is_positive(value):
-                raise decoder.bad(name, f"has {field} {short(value)}, which is no positive number")
+                raise decoder.bad(name, f"has {field} {short(value)}, not a positive number")
         if most is None:
             continue
         factor, own = scaling.get("factor"), scaling.get("original_max_position_embeddings", most)

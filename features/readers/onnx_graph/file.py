@@ -48,7 +48,7 @@ def parse(source: Path | bytes, where: str) -> onnx.ModelProto:
     if not model.graph.node or not model.opset_import:
         raise UnreadableModel(where, "it is not an ONNX model: no operators or no operator set.")
     if not all(isinstance(name, str) for name in _names(model)):
-        raise UnreadableModel(where, "it is damaged: a name in it is no text.")
+        raise UnreadableModel(where, "it is damaged: a name in it is not text.")
     _empty(model.graph)
     for function in model.functions:
         _empty(function)
@@ -87,18 +87,18 @@ def ordered(
     """
     listed = list(nodes)
     if not all(isinstance(name, str) for node in watched(listed) for name in _node_names(node)):
-        raise UnreadableModel(where, "it is damaged: a name in it is no text.")
+        raise UnreadableModel(where, "it is damaged: a name in it is not text.")
     maker: dict[str, int] = {}
     for position, node in enumerate(watched(listed)):
         for name in filter(None, node.output):
             if name in maker or (name in given and not shadows):
-                raise UnreadableModel(where, f"tensor {name!r} is made twice.")
+                raise UnreadableModel(where, f"tensor {name!r} is produced twice.")
             maker[name] = position
     for node in watched(listed):
         for name in filter(None, node.input):
             if name not in maker and name not in given:
                 what = node.name or node.op_type
-                raise UnreadableModel(where, f"{what!r} reads {name!r}, which nothing makes.")
+                raise UnreadableModel(where, f"{what!r} reads {name!r}, which nothing produces.")
     sources = {i: [maker[n] for n in node.input if n in maker] for i, node in enumerate(listed)}
     if all(s < i for i, before in sources.items() for s in before):
         return listed
@@ -119,7 +119,7 @@ def check_dimensions(name: str, shape: Iterable[int], where: str) -> None:
     if any(d <= 0 for d in dims):
         raise UnreadableModel(where, f"tensor {name!r} has shape {list(dims)}; all must be > 0.")
     if prod(dims) > MAX_ELEMENTS:
-        raise UnreadableModel(where, f"tensor {name!r} of shape {list(dims)} is absurdly large.")
+        raise UnreadableModel(where, f"tensor {name!r} of shape {list(dims)} is too large.")
 
 
 def _names(model: onnx.ModelProto) -> Iterator[object]:

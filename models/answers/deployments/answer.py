@@ -198,7 +198,7 @@ def _deployed(
     estimates, time, power, memory, capacity = priced(query, time, load, price)
     if not all(isfinite(estimate.value) for estimate in estimates.values()):
         return UnanswerableQuery(
-            "The answer is beyond every number; check the sizes and the figures of the spec sheet."
+            "The answer overflows; check the sizes and the figures of the spec sheet."
         )
     limits = limits_of(query, time, power, memory)
     rate = requests.value if (requests := estimates.get("requests_per_s")) is not None else None
@@ -299,8 +299,8 @@ def _missing(
     usual = {
         "tpot_ms": "answers have one token, and none after it",
         POWER: "no predictor answers the power of such a model on this device",
-        ENERGY: "it follows from power and rate, of which one is not known",
-        PRICE: NO_PRICE if price is None else "it follows from the rate, which is not known",
+        ENERGY: "it is computed from power and rate, one of which is unknown",
+        PRICE: NO_PRICE if price is None else "it is computed from the rate, which is unknown",
     }
     if (why := no_power(device)) is not None:
         usual[POWER] = why

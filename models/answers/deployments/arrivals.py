@@ -41,12 +41,11 @@ NEAR: Final = 0.9
 four deployments of an 8B and a 70B model, the queueing delay is 25 to 57 % of the time to first
 token there, and 72 to 88 % at 0.95."""
 EXTRAPOLATED: Final = (
-    "ttft_ms and request_latency_ms are extrapolated by a queueing formula that no measured run "
-    "checks, and the queue in them doubles where half as much of the capacity is left: do not "
-    "rely on them"
+    "ttft_ms and request_latency_ms come from a queueing formula that no measured run "
+    "checks; queueing time doubles when half as much capacity is left: do not rely on them"
 )
 AT_CAPACITY: Final = "rates, power and price are those at its capacity"
-OTHER_CASE: Final = "times with queueing are those of the other case"
+OTHER_CASE: Final = "times with queueing assume the other case"
 STEP: Final = 2.0
 """Ratio of successive concurrencies at which closed loops are predicted. Most people ask for and
 measure powers of two, where the curve equals the direct prediction."""
@@ -446,7 +445,7 @@ def without_place(query: Query, every: float) -> tuple[Limit, ...]:
     in_flight = query.deployment.load.concurrency or 0.0
     if in_flight <= every:
         return ()
-    line = f"{in_flight:,.0f} requests are in flight, and {every:,.0f} have a place"
+    line = f"{in_flight:,.0f} requests are in flight, and {every:,.0f} run at once"
     return (Limit(f"{line}: the others wait, and rates are those of a full deployment"),)
 
 
@@ -516,7 +515,7 @@ def _overload(arriving: float, capacity: Estimate, probability: float) -> str:
     capacity_text = rate_range(capacity.value, capacity.low, capacity.high)
     line = f"{rate_figure(arriving)} requests/s arrive, and {capacity_text} can be answered"
     unsure = f"with a probability of {100.0 * probability:.0f} % " * (probability < MOST_BEHIND)
-    return f"{line}: {unsure}the queue grows without end"
+    return f"{line}: {unsure}the queue grows without bound"
 
 
 def _near(share: float) -> tuple[Limit, ...]:

@@ -28,7 +28,7 @@ from forerun.models.prediction import Estimate
 
 LATENCY: Final = "request_latency_ms"
 NOT_SCORED: Final = Trust(
-    "C", "extrapolated: the interval is that of requests in flight without an end"
+    "C", "extrapolated: the interval is that of a constant number of requests in flight"
 )
 STEADY: Final = "a burst has no time to the first token without queueing"
 

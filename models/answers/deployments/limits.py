@@ -16,30 +16,30 @@ from forerun.models.limit import LATENCY, PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Prediction
 
 STARTED_TOGETHER: Final = Limit(
-    "ttft_ms is the mean of a benchmark whose clients start at once; it is shorter where requests "
-    "arrive one by one, which requests_per_s asks",
+    "ttft_ms is the mean of a benchmark whose clients start at once; it is shorter where "
+    "requests arrive one by one (give requests_per_s)",
     LATENCY,
     "note",
 )
 ONE_BY_ONE: Final = Limit(
-    "ttft_ms is that of requests that arrive one by one, and longer where many start at once",
+    "ttft_ms assumes that requests arrive one by one; it is longer where many start at once",
     LATENCY,
     "note",
 )
 DISAGGREGATED: Final = Limit(
-    "prompts have workers of their own, and times per token of such runs are 9 % off on average",
+    "prompts have separate prefill workers; times per token of such runs are off by 9 % on average",
     LATENCY,
     "transfer",
 )
 POWER_OF_ARRIVALS: Final = Limit(
-    "servers were measured with a constant number of requests in flight, and none with requests "
-    "that arrive at a rate of their own",
+    "servers were measured with a constant number of requests in flight, none at a given "
+    "request rate",
     POWER,
     "transfer",
 )
 POWER_OF_PLACES: Final = Limit(
-    "some requests have no place: it is that of a server with every place taken, and how many "
-    "places there are follows from the memory by a closed form",
+    "some requests wait: it is the power of a full server, whose number of concurrent "
+    "requests is computed from the memory",
     POWER,
     "transfer",
 )
@@ -79,7 +79,7 @@ def sound_limits(query: Query, requests_per_s: float | None) -> tuple[Limit, ...
     if encoder is None or encoder.tokens is None or requests_per_s is None:
         return ()
     seconds = encoder.tokens / SOUND_TOKENS_PER_S
-    line = f"{seconds * requests_per_s:,.0f} seconds of sound a second, {seconds:.0f} a request"
+    line = f"{seconds * requests_per_s:,.0f} seconds of audio per second, {seconds:.0f} per request"
     return (Limit(line, LATENCY, "note"),)
 
 
@@ -114,7 +114,7 @@ def of_lengths(model: LanguageModel, input_tokens: float, output_tokens: float) 
 
 def _misspelt(model: LanguageModel) -> list[Limit]:
     return [
-        Limit(f"{line}: this field of the configuration is not known, and was left out")
+        Limit(f"{line}: this field of the configuration is unknown and was ignored")
         for line in model.misspelt_fields
     ]
 
@@ -133,7 +133,7 @@ def of_servers(query: Query) -> list[Limit]:
     if tensor <= most:
         return found
     why = (
-        f"tensor parallel {tensor} goes beyond the {most} that links join: the times are "
-        "those of the link within a server, and a network between servers is slower"
+        f"tensor parallel {tensor} exceeds the {most} devices that links join: times assume "
+        "the link within a server; a network between servers is slower"
     )
     return [*found, Limit(why)]

@@ -170,14 +170,14 @@ def _mark_unmeasured_settings(query: Query, found: Prediction | None) -> Predict
         f"the engine {deployment.engine.name}": deployment.engine.name != "vllm",
         "drafted tokens": deployment.engine.draft_tokens > 0,
         "a prefix cache": load.cached_share > 0.0,
-        "workers of their own for prompts": deployment.prefill is not None,
+        "separate prefill workers": deployment.prefill is not None,
         f"requests of {load.input_tokens:,.0f} and {load.output_tokens:,.0f} tokens": any(
             abs(log(length / middle)) > log(UNUSUAL)
             for length, middle in zip(lengths, usual, strict=True)
         ),
     }
     lines = tuple(
-        Limit(f"it was measured on no server with {name}", POWER, "transfer")
+        Limit(f"not measured on any server with {name}", POWER, "transfer")
         for name, applies in settings.items()
         if applies
     )
@@ -202,8 +202,8 @@ def _averaged_over_time(
 
     power = Estimate(waiting + busy * max(0.0, saturated.value - waiting))
     line = Limit(
-        f"the device has work for {100 * busy:.0f} % of the time, and is taken to draw "
-        f"{waiting:.0f} W else; no server with breaks was measured",
+        f"the device is busy for {100 * busy:.0f} % of the time and is assumed to draw "
+        f"{waiting:.0f} W when idle; no server with idle periods was measured",
         POWER,
     )
     return replace(
@@ -222,8 +222,8 @@ def _mark_long_prompts(query: Query, found: Prediction | None) -> Prediction | N
     if found is None or asked <= PROMPTS * usual:
         return found
     line = Limit(
-        f"it does not depend on the lengths of requests; servers with {usual:.2g} input tokens for "
-        f"one output token were measured, and here are {asked:,.4g}",
+        f"request lengths are ignored; measured servers had {usual:.2g} input tokens per "
+        f"output token, this one has {asked:,.4g}",
         POWER,
     )
     return replace(found, limits=(line, *found.limits), in_domain=False)

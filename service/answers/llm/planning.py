@@ -266,16 +266,18 @@ def _check_kinds(asked: LlmPlanIn, tails: Iterable[str], kinds: Set[str]) -> Non
     is_llama_cpp = asked.engine.name == "llama.cpp"
     if asked.disaggregated and (is_llama_cpp or kinds == {"cpu"}):
         with in_field("disaggregated"):
-            raise BadRequest("Workers for prompts are of GPUs alone, and not of llama.cpp.")
+            raise BadRequest("Prefill workers are supported only on GPUs, and not with llama.cpp.")
     if asked.drafts and (is_llama_cpp or kinds == {"cpu"}):
         with in_field("drafts"):
             raise BadRequest(
-                "Drafts are answered with vllm, sglang and trtllm on GPUs, not with llama.cpp or "
-                "on processors."
+                "Speculative decoding is supported with vllm, sglang and trtllm on GPUs, not "
+                "with llama.cpp or on processors."
             )
     if (tails or asked.classes) and (is_llama_cpp or "cpu" in kinds):
         with in_field("classes" if asked.classes else next(iter(tails))):
-            raise UnanswerableQuery("Percentiles are answered on GPUs alone, and not of llama.cpp.")
+            raise UnanswerableQuery(
+                "Percentiles are supported only on GPUs, and not with llama.cpp."
+            )
 
 
 def _not_run(
@@ -306,7 +308,7 @@ def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
         with in_field("drafts"):
             raise BadRequest(f"{asked.model.name or 'The model'} has no layers that draft (mtp).")
     if model.encoder is not None:
-        raise UnanswerableQuery("Plans are made of decoders alone; this model has an encoder.")
+        raise UnanswerableQuery("Plans support only decoder models; this model has an encoder.")
     return model
 
 

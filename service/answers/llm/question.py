@@ -100,7 +100,7 @@ def _encoded(load: RequestLoad, encoder: Encoder, chosen: list[str]) -> RequestL
     """The load with the length to which an encoder brings every input; `chosen` then says so."""
     if encoder.tokens is None:
         return load
-    line = f"input_tokens {encoder.tokens:,}, to which the sound of a request is brought"
+    line = f"input_tokens {encoder.tokens:,}, to which the audio of a request is padded or cut"
     own = load.input_tokens
     chosen.append(line if own == encoder.tokens else f"{line}; the {own:,.0f} given are not used")
     return replace(load, input_tokens=float(encoder.tokens))
@@ -174,7 +174,7 @@ class _Divided:
             degrees += f", pipeline parallel {found.pipeline}"
         self.chosen.append(f"{pool}{degrees}, the smallest that fits")
         if more != found:
-            self.chosen[-1] += f"; requests wait: tensor parallel {more.tensor} has more places"
+            self.chosen[-1] += f"; requests wait: tensor parallel {more.tensor} runs more at once"
         with in_field(field):
             check_degrees(self.model, found)
         return found

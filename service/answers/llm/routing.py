@@ -197,11 +197,9 @@ def _question(asked: RoutedIn, device_named: DeviceNamed) -> DeploymentQuestion:
     """
     question = question_of(asked, device_named)
     if question.query.deployment.prefill is not None:
-        raise UnanswerableQuery(
-            "A router is answered about workers that serve whole requests: leave prefill out."
-        )
+        raise UnanswerableQuery("A router needs workers that serve whole requests: omit prefill.")
     if question.query.device.kind == "cpu":
-        raise UnanswerableQuery("A router is answered about GPUs and other accelerators alone.")
+        raise UnanswerableQuery("A router is supported only on GPUs and other accelerators.")
     ServerTimes.of(question.query.deployment, question.query.device)
     return question
 

@@ -210,7 +210,9 @@ def _question(
         device = device_named(asked.device)
     if device.kind != "gpu":
         with in_field("device"):
-            raise UnanswerableQuery(f"Training is answered for GPUs alone; {device.name} is none.")
+            raise UnanswerableQuery(
+                f"Training is supported only on GPUs; {device.name} is not one."
+            )
     if (asked.devices or 1) > 1 and is_slice(device):
         with asked.as_written(), in_field("devices"):
             raise UnanswerableQuery(f"{no_link(device)}: each trains by itself.")
@@ -382,7 +384,7 @@ def _as_network(own: _Question, known: TrainingPredictors) -> str | None:
 def _compared(
     runs: Iterable[LlmTraining], own: _Question, known: TrainingPredictors
 ) -> tuple[dict[LlmTraining, TrainingAnswer], bool]:
-    """Run -> answer, and whether power is a share of the design power in all since some have no
+    """Run -> answer, and whether power is a share of the TDP in all since some have no
     other: energies are compared, and one more device must not lower them by another rule.
     """
     found = {run: training_answer(run, own.device, known, own.costs) for run in runs}

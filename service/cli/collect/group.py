@@ -60,7 +60,7 @@ def run_collector(
     for reason in facts["no_energy"]:
         out.print(f"no energy: {reason}", markup=False)
     if facts["left_out"]:
-        out.print(f"{facts['left_out']} left out for want of time; the same command goes on")
+        out.print(f"{facts['left_out']} left out for lack of time; repeat the command to continue")
     out.print(f"next: forerun adapt {table} --device {collection.device}", markup=False)
 
 
@@ -151,7 +151,7 @@ def cpu(
     if library("torch") is None and len(collector.plan()) < len(collector.trials):
         progress("torch is not installed: measuring through onnxruntime alone")
     if (load() or 0.0) > BUSY * usable_cpus():
-        progress("this machine is busy: times are those of a busy machine, and unsteady")
+        progress("this machine is busy: times will be longer and noisy")
     progress(f"measuring {device} with {threads or usable_cpus()} threads into {output}")
     run_collector(collector, output, budget_minutes or minutes, this_cpu, json)
 

@@ -189,7 +189,7 @@ def _priced_in(path: Path) -> Iterator[dict[str, Any]]:
             is_heading = number == 1 and len(lines) > 1 and not any(map(str.isdigit, usd))
             if is_heading or not line.strip():
                 continue
-            raise BadRequest(f"{path}, line {number}: {line!r:.80} is no NAME,USD.") from None
+            raise BadRequest(f"{path}, line {number}: {line!r:.80} is not NAME,USD.") from None
         yield {"device": name.strip(), "usd_per_device_hour": usd.strip()}
     if not any(line.strip() for line in lines):
         raise BadRequest(f"{path} is empty: give lines of NAME,USD.")

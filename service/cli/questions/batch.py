@@ -33,9 +33,11 @@ def batch(
     from forerun.training.engines.jobs import Job
 
     if not questions.is_file():
-        raise InputError(f"{questions} is no file; give one with a question on each line.")
+        raise InputError(f"{questions} is not a file; give one with a question on each line.")
     if output is not None and output.exists() and output.samefile(questions):
-        raise InputError("The answers would replace the questions: name another file by --output.")
+        raise InputError(
+            "The answers would overwrite the questions: name another file with --output."
+        )
     total = problems = 0
     with (
         questions.open(encoding="utf-8", errors="surrogateescape") as lines,

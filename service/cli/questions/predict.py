@@ -348,7 +348,7 @@ def predict(
     request = request_in(source)
     if request is not None and request.endpoint in (COLOCATION, CIRCUIT):
         if picture is not None:
-            raise InputError("--picture draws answers about networks and hardware designs alone.")
+            raise InputError("--picture draws only answers about networks and hardware designs.")
         _other_answer(request, names, run, explain=explain, json=json)
         return
     divided = explain or picture is not None

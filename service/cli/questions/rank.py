@@ -216,7 +216,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0.0 <= share <= 10.0:
-        raise InputError(f"--slow-down {text!r} is no share of the time; write 10% or 0.1.")
+        raise InputError(f"--slow-down {text!r} is not a share of the time; write 10% or 0.1.")
     return share
 
 

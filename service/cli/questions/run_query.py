@@ -40,7 +40,8 @@ def query_of(source: Path, run: PlainRunIn) -> Callable[[Device], Query]:
     given = [name for name in OF_PIPELINES if getattr(run, name, None) is not None]
     if given and not has_parts(graph):
         raise BadRequest(
-            f"{flag_of(given[0])} is of pipelines of diffusers, and {source.name} is none: omit it."
+            f"{flag_of(given[0])} applies only to diffusers pipelines, and {source.name} is "
+            "not one: omit it."
         )
     set_ups = run.set_ups(graph.batch_size)
     return lambda device: run.query(graph, device, set_ups)
@@ -56,7 +57,9 @@ def refuse_threads(run: PlainRunIn, devices: Iterable[Device]) -> None:
         return
     for name in ("threads", "instances"):
         if getattr(run, name) != PlainRunIn.model_fields[name].default:
-            raise BadRequest(f"{flag_of(name)} is of processors, and no device is one: omit it.")
+            raise BadRequest(
+                f"{flag_of(name)} applies only to processors, and no device is one: omit it."
+            )
 
 
 def run_title(source: Path, run: PlainRunIn) -> str:

@@ -130,9 +130,9 @@ def reading(what: str) -> Iterator[None]:
     try:
         yield
     except (ValidationError, AttributeError, TypeError) as error:
-        raise BadRequest(f"The body is no {what} of Kubernetes: {error}.") from None
+        raise BadRequest(f"The body is not a {what} of Kubernetes: {error}.") from None
     except (DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise BadRequest(f"The body is no JSON: {error}.") from None
+        raise BadRequest(f"The body is not JSON: {error}.") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,7 +221,7 @@ def _counts(pod: Pod) -> Iterator[Finding]:
             is_gpu = name in WHOLE_DEVICES or name.startswith(SLICE_RESOURCE)
             close = get_close_matches(name, WHOLE_DEVICES, 1, 0.9)
             if is_gpu and not str(count).isdecimal():
-                yield Finding(name, f"{count!r:.80} is no number of GPUs; write 1, 2, ...")
+                yield Finding(name, f"{count!r:.80} is not a number of GPUs; write 1, 2, ...")
             elif is_gpu and str(requests.get(name, limits.get(name))) != str(limits.get(name)):
                 yield Finding(name, "requests and limits of GPUs must be equal; give limits alone")
             elif close and not is_gpu and not SHARES.fullmatch(name):

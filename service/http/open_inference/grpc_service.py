@@ -118,7 +118,7 @@ def _elements(tensor: Any, raw: bytes | None) -> list[str]:
     try:
         return [each.decode() for each in found]
     except UnicodeDecodeError:
-        raise BadRequest(f"{where} holds bytes that are not text in UTF-8.") from None
+        raise BadRequest(f"{where} holds bytes that are not UTF-8 text.") from None
 
 
 def _split(raw: bytes, where: str) -> list[bytes]:

@@ -55,7 +55,7 @@ LONGEST_REQUEST = 20_000
 
 
 class BadRequest(InputError):
-    """The request is no JSON object."""
+    """The request is not a JSON object."""
 
     slug = "bad-request-text"
 
@@ -79,7 +79,7 @@ class RequestForm(EmptyIsAbsent):
         except ValueError as error:
             raise BadRequest(f"The request is not valid JSON: {error}.") from None
         if not isinstance(content, dict):
-            raise BadRequest('The request is no JSON object such as {"device": "l4"}.')
+            raise BadRequest('The request is not a JSON object such as {"device": "l4"}.')
         return content
 
 

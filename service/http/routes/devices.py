@@ -53,7 +53,7 @@ def put_device(
 ) -> Device:
     """Register a spec sheet; sheets of the catalogue cannot be replaced."""
     if sheet.name != name:
-        raise InputError(f"The path says {name!r}, the sheet {sheet.name!r}; make them alike.")
+        raise InputError(f"The path names {name!r}, the sheet {sheet.name!r}; use the same name.")
     return answers.devices.register(sheet)
 
 

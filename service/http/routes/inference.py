@@ -80,7 +80,7 @@ def _as_json(request: Request) -> Request:
     """
     if BINARY in request.headers:
         raise BadRequest(
-            "Tensors in binary form are not read here: give `data` (in tritonclient, "
+            "Binary tensors are not supported here: give `data` (in tritonclient, "
             "binary_data=False)."
         )
     if request.method != "POST" or "content-type" in request.headers:

@@ -31,7 +31,7 @@ class EngineOut(Described):
     draft_acceptance: float
     """probability that a drafted token is accepted"""
     sampling: Sampling | None
-    """greedy decoding or sampling by top-p; null is as in measured runs"""
+    """greedy decoding or top-p sampling; null is as in measured runs"""
 
 
 class ParallelismOut(Described):
@@ -147,7 +147,7 @@ class DeploymentOut(Described):
     pool: PoolOut
     """workers that serve requests; decoding where `prefill` is"""
     prefill: PoolOut | None
-    """workers of their own for prompts; null for none"""
+    """separate prefill workers; null for none"""
     chosen: list[str]
     """what was chosen where the request leaves it open"""
     capacity: CapacityOut | None

@@ -206,7 +206,7 @@ class DeploymentFields(NamedPart):
     workers: Degree | None = None
     """number of workers; as many as `device_count` has room for, or 1, when absent"""
     prefill: PrefillIn | None = None
-    """workers of their own for prompts (disaggregated serving)"""
+    """separate prefill workers (disaggregated serving)"""
     usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
     """price of a device, USD an hour; a list price, where one is known, when absent"""
 

@@ -91,7 +91,7 @@ class ReplicasOut(Described):
     pool: PoolOut
     """workers of one replica; decoding where `prefill` is"""
     prefill: PoolOut | None
-    """workers of their own for prompts; null for none"""
+    """separate prefill workers; null for none"""
     engine: EngineOut
     """the engine with the limits of its scheduler"""
     format: str

@@ -58,9 +58,9 @@ def test_csv_lines_and_rows_give_the_same_requests(tmp_path):
         ({"input_tokens": 0}, "request 2.*input_tokens is 0"),
         ({"input_tokens": 1.5}, "input_tokens is 1.5"),
         ({"output_tokens": 1e9}, "output_tokens is 1e\\+09"),
-        ({"arrival_s": "soon"}, "arrival_s is 'soon', which is no number"),
+        ({"arrival_s": "soon"}, "arrival_s is 'soon', which is not a number"),
         ({"arrival_s": float("nan")}, "arrival_s is 'nan'"),
-        ({"arrival_s": True}, "no number"),
+        ({"arrival_s": True}, "not a number"),
         ({"output_tokens": None}, "output_tokens is missing"),
     ],
 )
@@ -73,8 +73,8 @@ def test_files_that_are_not_traces_are_refused(tmp_path):
     for name, content, said in (
         ("a.csv", b"", "no request"),
         ("b.csv", b"arrival_s,input_tokens\n1,2\n", "line 2.*output_tokens is missing"),
-        ("c.jsonl", b"[1]\n", "line 1.*no object"),
-        ("d.jsonl", b"{\n", "line 1.*no JSON object"),
+        ("c.jsonl", b"[1]\n", "line 1.*not an object"),
+        ("d.jsonl", b"{\n", "line 1.*not a JSON object"),
         ("e.csv", b"\xff\xfe\x00", "UTF-8"),
     ):
         (tmp_path / name).write_bytes(content)

@@ -90,7 +90,7 @@ def test_a_cell_as_text_gives_its_edges_in_the_order_of_the_features():
     ],
 )
 def test_text_that_is_not_a_cell_is_refused_with_an_example(text):
-    with pytest.raises(BadArchitecture, match="no NAS-Bench-201 cell; one is "):
+    with pytest.raises(BadArchitecture, match="not a NAS-Bench-201 cell; one is "):
         nb201_operations(text)
 
 
@@ -109,7 +109,7 @@ def test_an_ofa_network_has_kernels_expansions_depths_and_size_in_this_order():
 
 
 def test_unknown_names_and_wrong_lengths_are_refused():
-    with pytest.raises(BadArchitecture, match="'conv' is none of the operations"):
+    with pytest.raises(BadArchitecture, match="'conv' is not one of the operations"):
         nb201(["conv"] * 6)
     with pytest.raises(BadArchitecture, match="operations has 5 entries, not 6"):
         nb201(["none"] * 5)

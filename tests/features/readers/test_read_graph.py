@@ -56,21 +56,21 @@ RELU = [node("Relu", ["x"], ["y"])]
 WRONG = {
     "a cycle": (onnx_file([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"])]), "cycle"),
     "its own input": (onnx_file([node("Add", ["x", "y"], ["y"])]), "cycle"),
-    "an unmade tensor": (onnx_file([node("Add", ["x", "z"], ["y"])]), "nothing makes"),
-    "a tensor made twice": (onnx_file(RELU * 2), "made twice"),
+    "an unmade tensor": (onnx_file([node("Add", ["x", "z"], ["y"])]), "nothing produces"),
+    "a tensor produced twice": (onnx_file(RELU * 2), "produced twice"),
     "a zero dimension": (onnx_file(RELU, shape=(0, 4)), "is 0; it must be positive"),
     "a negative dimension": (onnx_file(RELU, shape=(-3, 4)), "is -3; it must be positive"),
-    "an absurd dimension": (onnx_file(RELU, shape=(2**40, 2**40)), "absurdly large"),
+    "an absurd dimension": (onnx_file(RELU, shape=(2**40, 2**40)), "too large"),
     "an absurd tile": (
         onnx_file([node("Tile", ["x", "r"], ["y"])], [whole("r", [2**40, 2**40])]),
-        "absurdly large",
+        "too large",
     ),
     "an endless range": (
         onnx_file(
             [node("Range", ["a", "b", "c"], ["r"]), node("Gather", ["x", "r"], ["y"])],
             [whole("a", [0], []), whole("b", [2**55], []), whole("c", [1], [])],
         ),
-        "absurdly large|not known",
+        "too large|not known",
     ),
     "a missing operand": (onnx_file([node("Conv", ["x"], ["y"])]), "not known from 'Conv'"),
     "a function of itself": (
@@ -80,7 +80,7 @@ WRONG = {
         ),
         "call themselves",
     ),
-    "a name that is no text": (onnx_file(RELU).replace(b"Relu", b"\xff\xfe\xfd\xfc"), "no text"),
+    "a name that is no text": (onnx_file(RELU).replace(b"Relu", b"\xff\xfe\xfd\xfc"), "not text"),
 }
 
 

@@ -112,7 +112,7 @@ def test_workers_make_the_same_table(journal, tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_worker_is_one_clear_line(journal):
-    with pytest.raises(MissingData, match="run again to go on"):
+    with pytest.raises(MissingData, match="run again with fewer workers"):
         list(trace_missing(KEYS, journal, killed, workers=2))
 
 

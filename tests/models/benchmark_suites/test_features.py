@@ -39,7 +39,7 @@ def test_settings_beyond_their_range_are_named():
     assert SETTINGS.limits(ROWS[0]) == ()
     assert SETTINGS.limits({"n": 16.0, "k": 8.0, "mode": "a"}) == ()
     (line,) = SETTINGS.limits({"n": 16.1, "k": 8.0, "mode": "a"})
-    assert str(line) == "n is 16.1, the training set has 1 to 16"
+    assert str(line) == "n is 16.1; the training set has 1 to 16"
 
 
 def test_many_settings_have_no_pairs():

@@ -120,7 +120,7 @@ def test_limits_say_what_was_never_seen():
     answers = fitted().predict([asked(), asked("a40", "gptj-99", count=64, round_=500.0)])
     assert answers.limits[0] == ()
     text = "; ".join(map(str, answers.limits[1]))
-    for part in ("model gptj", "this device", "64 devices", "more than a year"):
+    for part in ("model gptj", "this device", "64 devices", "over a year"):
         assert part in text
 
 

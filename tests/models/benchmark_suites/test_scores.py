@@ -72,7 +72,7 @@ def test_a_width_beyond_training_goes_on_with_the_power_law_and_is_said_to_be_ou
     ratio = new.values["lut"][0] / known.values["lut"][0]
     assert ratio == pytest.approx(4.0**1.5, rel=0.2)
     assert known[0].in_domain
-    assert tuple(map(str, new[0].limits)) == ("width is 512, the training set has 16 to 128",)
+    assert tuple(map(str, new[0].limits)) == ("width is 512; the training set has 16 to 128",)
 
 
 def test_a_few_rows_move_the_level_of_their_suite_toward_themselves():

@@ -85,7 +85,7 @@ def test_metrics_that_a_forecast_cannot_have_are_not_called_missing():
     queries = [Query(Colocation(mine, window, coming), GUEST) for coming in (True, False)]
     before, now = fitted.predict(queries).limits
     assert not [line for line in before if "missing" in str(line)]
-    assert [line for line in now if "that training had are missing: 1" in str(line)]
+    assert [line for line in now if "host metrics of the training set are missing: 1" in str(line)]
 
 
 def test_who_waits_for_a_cpu_takes_longer_by_the_wall_and_not_in_cpu_time():
@@ -172,7 +172,9 @@ def test_missing_metrics_are_a_limit_and_values_are_finite():
     part = HostWindow(METRICS[:2], tuple(second[:2] for second in window.seconds))
     answers = boost().predict([cache_query(window=part), cache_query(window=HostWindow())])
     assert np.isfinite(answers.values["p_cpu"]).all()
-    assert "that training had are missing: 2" in "; ".join(map(str, answers.limits[0]))
+    assert "host metrics of the training set are missing: 2" in "; ".join(
+        map(str, answers.limits[0])
+    )
     assert Limit(NO_WINDOW) in answers.limits[1]
 
 

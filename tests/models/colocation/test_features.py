@@ -226,7 +226,7 @@ def test_without_a_window_that_is_all_there_is_to_say():
 
 def test_missing_metrics_are_counted_but_those_that_cannot_be_had():
     wanted = ("load.running", "disk.io_share", "probe.evicted", "own_cpu.user_share")
-    assert lines(training=wanted) == ("metrics of the host that training had are missing: 2",)
+    assert lines(training=wanted) == ("host metrics of the training set are missing: 2",)
     own = ("task.cpu_share", "disk.io_share")
     (line,) = lines(training=own, estimated=True)
     assert line.endswith("missing: 1"), "a forecast cannot read the program's own metrics"
@@ -240,7 +240,7 @@ def test_medians_are_compared_in_their_own_units():
     assert lines(ranges=inside) == ()
     outside = FeatureRange(names, np.array([0.0, 9.0]), np.array([4.0, 10.0]))
     (line,) = lines(ranges=outside)
-    assert line == "probe.read_gbs is 8, the training set has 9 to 10"
+    assert line == "probe.read_gbs is 8; the training set has 9 to 10"
 
 
 # Shrinkage that held-out runs choose, and which of them count.

@@ -30,7 +30,7 @@ def test_without_known_devices_novelty_is_infinite():
 def test_a_gpu_with_other_matrix_units_is_novel():
     known = [device_position(CATALOG.get("p100-pcie-16gb"))]
     (line,) = novelty_limits(CATALOG.get("t4"), known)
-    assert "unlike those of the training rows" in line.message
+    assert "differs from those of the training set" in line.message
     assert line.value > line.high == NOVEL
     assert novelty_limits(CATALOG.get("t4"), [*known, device_position(CATALOG.get("t4"))]) == ()
 

@@ -20,7 +20,7 @@ def test_a_row_inside_has_no_limits():
 
 def test_each_feature_that_leaves_the_range_is_named_with_both_ends():
     (limit,) = RANGE.outside(np.array([1.0, 40.0]), "latency_ms")
-    assert str(limit) == "batch is 40, the training set has 1 to 11"
+    assert str(limit) == "batch is 40; the training set has 1 to 11"
     assert (limit.feature, limit.value, limit.low, limit.high) == ("batch", 40.0, 1.0, 11.0)
     assert (limit.metric, limit.severity) == ("latency_ms", "outside")
 

@@ -355,7 +355,7 @@ def test_a_combination_is_a_limit_from_the_largest_distance_between_neighbours_o
             flagged += 1
             assert (limit.severity, limit.feature, limit.high) == ("outside", COMBINATION, 1.0)
             assert limit.value == pytest.approx(distance / largest)
-            assert "together they lie" in str(limit)
+            assert "their combination is" in str(limit)
     assert 0 < flagged < len(rows)
 
 

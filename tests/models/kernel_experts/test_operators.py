@@ -123,7 +123,7 @@ def test_a_precision_that_nobody_measured_is_a_limit():
     random = np.random.default_rng(3)
     query = Query(Kernel(kernel(random), "fp16"), CATALOG.get("t4"))
     (limits,) = fitted().predict([query]).limits
-    assert str(limits[0]) == "precision is fp16, the training set has fp32"
+    assert str(limits[0]) == "precision is fp16; the training set has fp32"
 
 
 def test_a_kind_of_operator_that_nobody_measured_is_a_limit():

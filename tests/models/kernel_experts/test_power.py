@@ -15,7 +15,7 @@ from tests.models.kernel_experts.rows import CATALOG, GPUS, kernels
 
 
 def drawn(queries: list[Query], factor: float = 1.0) -> Measurements:
-    """A quarter of the design power, and more the more waves of tiles a kernel has."""
+    """A quarter of the TDP, and more the more waves of tiles a kernel has."""
     watts = np.empty(len(queries))
     for group in kernel_groups(queries):
         busy = 1.0 / (1.0 + np.exp(-group.table.features[:, 3]))

@@ -75,7 +75,7 @@ def test_a_layer_takes_what_deepbench_measured_on_a_v100(width, steps, batch, me
     assert latency.value == pytest.approx(measured_ms, rel=0.25)
     assert latency.low < measured_ms < latency.high
     assert latency.grade == "B"
-    assert f"{steps} steps that wait for each other" in latency.grade_reason
+    assert f"{steps} sequential steps" in latency.grade_reason
 
 
 def test_the_rest_of_a_network_is_answered_as_without_the_layer():

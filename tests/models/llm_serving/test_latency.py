@@ -160,7 +160,7 @@ def test_a_release_after_all_measured_ones_is_said_to_be_later():
     for version, is_later in ((last.version, False), ("0.99.0", True), ("nightly-2", False)):
         query = replace(asked, workload=with_engine(asked.deployment, version=version))
         found = [str(one) for one in known.limits_at_any_load(query)]
-        line = f"{last.name} 0.99.0 is later than all measured runs ({last.version})"
+        line = f"{last.name} 0.99.0 is newer than all measured runs ({last.version})"
         assert (line in found) == is_later, version
         assert all(one.severity != "outside" for one in known.limits_at_any_load(query))
 

@@ -237,7 +237,7 @@ def test_settings_without_an_effect_on_processors_are_refused(predictor):
     apart = replace(plain.deployment, prefill=Pool())
     many = replace(plain.deployment, pool=Pool(Parallelism(tensor=16)))
     held = replace(plain.deployment, engine=replace(plain.deployment.engine, hold_iterations=5.0))
-    for own, said in ((apart, "prompts alone"), (many, "8 sockets"), (held, "held back")):
+    for own, said in ((apart, "prefill workers"), (many, "8 sockets"), (held, "delayed prefill")):
         with pytest.raises(UnanswerableQuery, match=said):
             predictor.predict([replace(plain, workload=own)])
 

@@ -611,7 +611,7 @@ def test_a_plan_ranks_by_the_figures_of_its_answers(known) -> None:
 
 
 def test_several_devices_with_adapters_have_an_assumed_power(known) -> None:
-    """Power of divided networks is not known: the share of the design power stands for it."""
+    """Power of divided networks is not known: the share of the TDP stands for it."""
     own = answered(known, replace(LORA, devices=2))
     assert own.trust["power_w"].grade == own.trust["run_kwh"].grade == "C"
     assert own.estimates["power_w"].value == pytest.approx(0.76 * 700.0)

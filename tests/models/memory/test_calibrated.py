@@ -188,11 +188,11 @@ def test_one_family_does_not_speak_for_a_kind():
 
 def test_one_sentence_says_what_the_range_rests_on():
     fitted = CalibratedMemory().fit(published())
-    line = "memory: the range was calibrated on 12 published inference set-ups of 2 sources"
+    line = "memory: the interval was calibrated on 12 published inference setups of 2 sources"
     assert f"{line}{CONTEXT}" in map(str, fitted.predict([ask(4)])[0].limits)
     lines = list(map(str, fitted.predict([ask(4, phase="training")])[0].limits))
-    assert not any("engineering range," in one for one in lines)
-    assert sum("calibrated on 12 published training set-ups" in one for one in lines) == 1
+    assert not any("engineering estimate:" in one for one in lines)
+    assert sum("calibrated on 12 published training setups" in one for one in lines) == 1
 
 
 def test_in_inference_the_peak_keeps_room_for_what_no_table_measured():
@@ -341,8 +341,8 @@ def test_options_of_parts_that_a_network_lacks_widen_nothing_and_are_noted(fitte
     assert plain.in_domain
     assert asked.in_domain
     assert set(map(str, asked.limits)) - set(map(str, plain.limits)) == {
-        "memory: `attention` without effect on this network, which has no attention operator",
-        "memory: `loss_chunks` without effect on this network, which gives no logits of tokens",
+        "memory: `attention` not used by this network, which has no attention operator",
+        "memory: `loss_chunks` not used by this network, which gives no logits of tokens",
     }
 
 

@@ -261,7 +261,7 @@ def kernel(size, is_product):
 
 
 def measured(seed=0, n=400) -> Measurements:
-    """A fifth of the design power while waiting, almost all of it in long products; 2 % noise."""
+    """A fifth of the TDP while waiting, almost all of it in long products; 2 % noise."""
     random = np.random.default_rng(seed)
     queries, watts, shapes = [], [], []
     for _ in range(n):

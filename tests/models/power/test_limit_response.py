@@ -165,7 +165,7 @@ def test_a_limit_without_effect_leaves_the_prediction_and_says_why(part, query, 
 def test_limits_far_below_the_measured_ones_have_no_prediction():
     answer = Router((Hot(),)).predict([asked(50.0)])[0]
     assert not answer.estimates
-    assert any("20% of the design power" in str(line) for line in answer.limits)
+    assert any("20% of the TDP" in str(line) for line in answer.limits)
 
 
 def test_no_limit_makes_a_run_faster_than_it_could_be_without():

@@ -112,7 +112,7 @@ def test_rows_of_an_unknown_job_do_not_change_the_predictor():
 
 @pytest.mark.parametrize(
     ("limit", "batch", "word"),
-    [(40.0, 64.0, "design power"), (150.0, 4096.0, "batch size"), (150.0, 64.0, "")],
+    [(40.0, 64.0, "TDP"), (150.0, 4096.0, "batch size"), (150.0, 64.0, "")],
 )
 def test_limits_and_batches_outside_the_measured_range_have_limit_lines(limit, batch, word):
     lines = fitted().predict([query(V100, limit, 0, batch)])[0].limits

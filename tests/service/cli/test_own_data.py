@@ -357,11 +357,12 @@ def test_a_language_model_is_asked_by_its_own_annotation(checked):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"a: 1\nb: caf\xe9\n", "line 2 is no text in UTF-8; save the file in this encoding."),
-        (b"a: [1,\nb: 2\n", "line 3 is no YAML: expected ',' or ']', but got '<stream end>' while "
-         "parsing a flow sequence from line 1; mend its quotes, brackets or indentation."),
-        (b"a: 1\nb: c: d\n", "line 2 is no YAML: mapping values are not allowed here; mend its "
-         "quotes, brackets or indentation."),
+        (b"a: 1\nb: caf\xe9\n", "line 2 is not UTF-8 text; save the file in this encoding."),
+        (b"a: [1,\nb: 2\n", "line 3 is not YAML: expected ',' or ']', but got '<stream end>' "
+"while parsing a flow sequence from line 1; mend its quotes, "
+"brackets or indentation."),
+        (b"a: 1\nb: c: d\n", "line 2 is not YAML: mapping values are not allowed here; mend its "
+"quotes, brackets or indentation."),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("command", [("check",), ("devices", "add")])
@@ -409,7 +410,7 @@ def test_the_device_of_a_slice_may_be_named_on_the_command_line(checked):
         (JOB, "graph=resnet50,batch_size=64", "max_latency_ms=9", "1: error: graph is missing"),
         (JOB, "gpu:l4:1", "gpu:a100_3g.20gb:1", "3: warning: --gres: No device named 'a100_3g.20"),
         (JOB, "batch_size=64", "batch_size", "4: error: --comment: 'batch_size' is not KEY=VALUE"),
-        (JOB, "batches=100", "batches=x", "4: error: --comment: batches=x is no number"),
+        (JOB, "batches=100", "batches=x", "4: error: --comment: batches=x is not a number"),
         (JOB, "batches=100", "llm=a", "4: error: --comment: llm is read of pods alone"),
         (JOB, "forerun:", "foreruns:", "4: error: --comment: 'foreruns' is not read"),
         (JOB, "batch_size=64", "batch_size=65536", "1: error: l4: does not fit"),
@@ -418,7 +419,7 @@ def test_the_device_of_a_slice_may_be_named_on_the_command_line(checked):
         (JOB, "gpu:l4:1", "gpu:l4=2,tmp:5", "3: warning: --gres: 2 are requested"),
         (JOB, "--gres=gpu:l4:1", "-G l4:2", "3: warning: --gpus: 2 are requested"),
         (JOB, "--gres=gpu:l4:1", "-N 2 --gpus-per-node 1", "3: warning: --gpus-per-node: 2 are"),
-        (JOB, "gpu:l4:1", "gpu:1:l4", "3: error: --gres: 'gpu:1:l4' is no number of GPUs"),
+        (JOB, "gpu:l4:1", "gpu:1:l4", "3: error: --gres: 'gpu:1:l4' is not a number of GPUs"),
         (JOB, "gpu:l4:1", "gpus:1", "3: error: --gres: 'gpus:1' requests no GPU"),
         (JOB, "gpu:l4:1", "2", "3: error: --gres: '2' requests no GPU"),
         (JOB, "gpu:l4:1", "gpu:z9", "3: warning: --gres: No device named 'z9'"),

@@ -260,12 +260,12 @@ def test_only_limits_of_the_requested_metrics_are_returned(answers, loaded):
 
     answers.swap(replace(loaded, predictor=Limited()))
     answer = json.loads(answers.predict(answers.question(about_network())))
-    assert answer["limits"] == ["batch is 9, the training set has 1 to 2"]
+    assert answer["limits"] == ["batch is 9; the training set has 1 to 2"]
     (detail,) = answer["limit_details"]
     assert detail == {
         "metric": "latency_ms",
         "severity": "outside",
-        "message": "batch is 9, the training set has 1 to 2",
+        "message": "batch is 9; the training set has 1 to 2",
         "feature": "batch",
         "value": 9.0,
         "low": 1.0,

@@ -142,7 +142,7 @@ def test_a_file_that_is_no_trace_is_said_at_its_field_with_the_line(page_at, tmp
     line = page.locator("#file-requests ~ .at-field")
     line.wait_for()
     assert "line 3" in line.inner_text()
-    assert "'ten', which is no number" in line.inner_text()
+    assert "'ten', which is not a number" in line.inner_text()
 
 
 def test_a_limit_of_a_99th_percentile_is_asked_and_answered(page_at):

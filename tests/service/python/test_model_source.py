@@ -147,5 +147,5 @@ def test_half_precision_on_gpus_of_another_maker_is_extrapolated(device, grade):
 
 
 def test_an_accelerator_that_is_no_gpu_is_refused_for_that_reason():
-    with pytest.raises(UnanswerableQuery, match="for GPUs and processors alone; gaudi2 is neither"):
+    with pytest.raises(UnanswerableQuery, match="only for GPUs and processors; gaudi2 is neither"):
         forerun.predict("resnet50", device="gaudi2", precision="bf16")

@@ -123,7 +123,7 @@ def test_no_text_of_a_wide_table_is_cut():
 
 @pytest.mark.parametrize("columns", [30, 80, 100, 160, 400])
 def test_no_console_is_too_narrow_for_a_figure(columns):
-    why = "the range was calibrated on 132 published set-ups of 3 sources, few of this kind"
+    why = "the interval was calibrated on 132 published setups of 3 sources, few of this kind"
     rows = [("latency_ms", "13.7 ms", "11 to 18 ms", "A", why), ("power_w", "411 W", "", "B", why)]
     written = StringIO()
     view = View("t", ("", "estimate", "90 % interval", "trust", "why"), rows)

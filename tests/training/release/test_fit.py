@@ -231,7 +231,7 @@ def test_a_release_records_scored_settings_and_lists_unscored_ones(bundles, tmp_
     often = dict.fromkeys(record.counts["ncpp"], 20)
     listed = not_judged(replace(record, counts={"ncpp": often}))
     assert len(listed) == len(often)
-    assert all("no such answer on this device could be checked" in line for line in listed)
+    assert all("no answer of this kind on this device was validated" in line for line in listed)
 
 
 def test_a_release_that_gets_worse_in_a_slice_is_refused_and_names_it(

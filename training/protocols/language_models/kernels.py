@@ -353,7 +353,7 @@ class PowerOfKernels(dp.DatasetProtocols):
         return rows, dp.EVERY
 
     def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
-        """One task for each family; the baseline is its median share of the design power."""
+        """One task for each family; the baseline is its median share of the TDP."""
         assert train is not None, "nothing is asked of a folder that nothing is fitted on"
         shares = replace(train, values={"share": train.values["power_w"] / dp.design_w(train)})
         share = dp.median_by(shares, held_out, "share", ("part",))

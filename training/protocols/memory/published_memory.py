@@ -1,4 +1,4 @@
-"""published_memory: peak memory of published set-ups, with intervals calibrated on other rows.
+"""published_memory: peak memory of published setups, with intervals calibrated on other rows.
 
 The bundled `CalibratedMemory` calibrated its prediction intervals on these rows, so evaluating it
 as shipped would be optimistic. The protocols evaluate its estimates, which were not fitted on these

@@ -351,7 +351,7 @@ def _tasks(rows: Measurements, name: str, metric: str, only: str = "") -> dp.Tas
 
 
 def _baselines(held_out: Measurements, others: Measurements, metric: str) -> dict[str, Column]:
-    """Constants: the median on other GPUs; for power, as a share of the design power."""
+    """Constants: the median on other GPUs; for power, as a share of the TDP."""
     scale = np.ones(len(held_out))
     values, found = others.values[metric], {}
     if metric == "power_w":

@@ -102,7 +102,7 @@ def board(gpu: str, catalog: DeviceCatalog) -> Device:
 
 
 def best_share(rows: Measurements) -> float:
-    """Share of the design power, rounded to 0.1, at which the mean energy of the jobs is lowest.
+    """Share of the TDP, rounded to 0.1, at which the mean energy of the jobs is lowest.
 
     The energy of a job is relative to its minimum over all limits, so that jobs have equal weights.
     """
@@ -176,7 +176,7 @@ def _measured(queries: Sequence[Query], watts: Any, names: Any) -> Measurements:
 NETWORK_FOLDS: Final = 5
 Baseline = Callable[[Measurements], dict[str, Column]]
 CONSTANT_SHARE: Final = 0.9
-"""Share of the design power that the baseline `constant_share` predicts for every run."""
+"""Share of the TDP that the baseline `constant_share` predicts for every run."""
 
 
 class TorchOpEnergyProtocols(dp.DatasetProtocols):
@@ -330,7 +330,7 @@ def _part(query: Query) -> str:
 
 
 def _baselines(held_out: Measurements, alike: Measurements) -> dict[str, Column]:
-    """Baselines: a constant share of the design power, and the median share of similar runs."""
+    """Baselines: a constant share of the TDP, and the median share of similar runs."""
     tdp = dp.design_w(held_out)
     found = {"constant_share": CONSTANT_SHARE * tdp}
     if len(alike):

@@ -56,9 +56,13 @@ def is_ended(group):
     ("state", "error", "why"),
     [
         (State("disk", "high", "other"), BadTable, "'disk'; there are cpu, cache"),
-        (State("cache", "huge", "other"), BadTable, "'huge' is none of low, medium, high"),
-        (State("cache", "high", "here"), BadTable, "'here' is none of other, same"),
-        (State("cache", "high", "same", "often"), BadTable, "'often' is none of static, dynamic"),
+        (State("cache", "huge", "other"), BadTable, "'huge' is not one of low, medium, high"),
+        (State("cache", "high", "here"), BadTable, "'here' is not one of other, same"),
+        (
+            State("cache", "high", "same", "often"),
+            BadTable,
+            "'often' is not one of static, dynamic",
+        ),
         (State("victim:none", "high", "same"), MissingData, "No victim named 'none'"),
     ],
 )

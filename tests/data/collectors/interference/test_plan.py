@@ -112,7 +112,7 @@ def test_one_cpu_leaves_out_what_needs_another():
     ("text", "error", "why"),
     [
         ("- a\n", BadTable, "Input should be a valid dictionary"),
-        ("a: [\n", BadTable, "is no YAML"),
+        ("a: [\n", BadTable, "is not YAML"),
         ("neighbors: 1\n", BadTable, "neighbors: Unexpected keyword argument"),
         ("repeats: two\n", BadTable, "repeats: Input should be a valid integer"),
         ("repeats: 0\n", BadTable, "repeats: Input should be greater than or equal to 1"),

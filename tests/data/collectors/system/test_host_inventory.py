@@ -41,7 +41,7 @@ def test_each_source_is_available_or_says_why_not(tmp_path):
     found = availability(all_sources(root), root)
     assert found["stat"]["available"]
     assert found["pressure_io"] == {"available": False, "reason": "no such file or directory"}
-    assert found["loadavg"] == {"available": False, "reason": "its text is not understood"}
+    assert found["loadavg"] == {"available": False, "reason": "its text cannot be parsed"}
     assert found["softirqs"] == {"available": False, "fields": 0, "reason": "it holds nothing"}
     assert found["cgroup v2 memory.current"]["available"]
     assert found["resctrl"] == {"available": False, "reason": "no such file or directory"}

@@ -39,7 +39,7 @@ def test_power_rises_with_the_arrivals_from_that_of_waiting_to_that_of_a_busy_se
     busy = occupancy(asked(concurrency=in_flight), Prediction({}))
     assert (busy.busy, busy.in_flight) == (1.0, in_flight)
     assert values[-1] > 2 * values[0]
-    assert not any("has work for" in str(line) for line in found[-1][1])
+    assert not any("is busy for" in str(line) for line in found[-1][1])
 
 
 def test_a_busy_server_draws_the_same_in_an_open_and_in_a_closed_loop():
@@ -100,6 +100,9 @@ def test_power_of_requests_that_are_all_prompt_is_extrapolated_and_says_so():
     found = watts(
         [asked(concurrency=32.0, output_tokens=tokens) for tokens in (1024.0, 128.0, 1.0)]
     )
-    named = [[str(line) for line in limits if "input tokens" in str(line)] for _, limits in found]
+    named = [
+        [str(line) for line in limits if "input tokens per output" in str(line)]
+        for _, limits in found
+    ]
     assert named[0] == named[1] == []
-    assert "and here are 1,000" in named[2][0]
+    assert "this one has 1,000" in named[2][0]

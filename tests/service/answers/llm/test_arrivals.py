@@ -50,13 +50,13 @@ def test_the_capacity_is_the_rate_of_a_closed_loop_that_takes_every_place(ask, c
 
 
 def test_requests_are_admitted_until_they_fill_the_memory(ask):
-    """As many whole requests fit as `largest_concurrency`; further ones have a place until they
+    """As many whole requests fit as `largest_concurrency`; further ones run at once until they
     fill the memory halfway through their answers, and a limit says how many wait.
     """
     assert ask(concurrency=352)["deployment"]["memory"][0]["largest_concurrency"] == 352
     few, many = (ask(concurrency=number) for number in (380, 512))
-    assert many["limits"][0].startswith("512 requests are in flight, and 391 have a place")
-    assert not any("have a place" in line for line in few["limits"])
+    assert many["limits"][0].startswith("512 requests are in flight, and 391 run at once")
+    assert not any("run at once" in line for line in few["limits"])
     assert few["deployment"]["capacity"] is None
     assert not many["in_domain"]
     for load, said in (
@@ -193,9 +193,9 @@ def test_from_the_capacity_on_no_time_with_queueing_is_known(ask, capacity):
     value, high = capacity["requests_per_s"], capacity["high"]
     for rate, words in [
         (1.001 * value, "with a probability of 50 % the queue grows"),
-        ((value * high) ** 0.5, "% the queue grows without end"),
-        (1.001 * high, "can be answered: the queue grows without end"),
-        (100 * value, "can be answered: the queue grows without end"),
+        ((value * high) ** 0.5, "% the queue grows without bound"),
+        (1.001 * high, "can be answered: the queue grows without bound"),
+        (100 * value, "can be answered: the queue grows without bound"),
     ]:
         own = ask(requests_per_s=rate)
         assert not set(ENDLESS) & set(own["metrics"])

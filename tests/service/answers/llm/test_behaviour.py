@@ -60,7 +60,7 @@ def test_times_of_disaggregated_deployments_are_not_graded_as_the_most_exact():
     answer = disaggregated(4, 1, concurrency=64)
     for name in ("tpot_ms", "request_latency_ms", "requests_per_s", "tokens_per_s"):
         assert answer.metrics[name].grade == "B"
-        assert "workers of their own" in answer.metrics[name].grade_reason
+        assert "separate prefill workers" in answer.metrics[name].grade_reason
     devices = 20
     per_device = value(answer, "tokens_per_s_per_device")
     assert per_device == pytest.approx(value(answer, "tokens_per_s") / devices)
@@ -111,7 +111,7 @@ def test_top_p_takes_longer_than_greedy_decoding_which_is_usual():
         for given in ({}, {"sampling": "greedy"}, {"sampling": "top_p"})
     )
     assert value(usual, "tpot_ms") == value(greedy, "tpot_ms") < value(drawn, "tpot_ms")
-    said = "the effect of sampling by top-p is that of the closed form, not of measured runs"
+    said = "the effect of top-p sampling comes from the closed form, not from measured runs"
     assert [said in one.limits for one in (greedy, drawn)] == [False, True]
 
 
@@ -235,7 +235,7 @@ def test_layers_over_more_devices_than_a_server_has_are_said():
     beyond = [
         limit
         for limit in asked(model="llama-3.1-70b", tp=16).limits
-        if "the 8 that links join" in limit
+        if "the 8 devices that links join" in limit
     ]
     assert len(beyond) == 1
     assert not [

@@ -130,8 +130,8 @@ def test_a_file_of_prices_is_read_and_its_faults_are_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("l4,$0.8\nh100,2.5\n", "line 1: 'l4,$0.8' is no NAME,USD"),
-        ("l4,cheap\n", "line 1: 'l4,cheap' is no NAME,USD"),
+        ("l4,$0.8\nh100,2.5\n", "line 1: 'l4,$0.8' is not NAME,USD"),
+        ("l4,cheap\n", "line 1: 'l4,cheap' is not NAME,USD"),
         ("", "is empty"),
     ],
 )

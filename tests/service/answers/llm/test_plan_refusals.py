@@ -339,7 +339,7 @@ def test_what_fits_is_nearer_than_what_does_not_however_slow_it_is(adapting):
 )
 def test_workers_for_prompts_are_refused_where_there_are_none(client, changes):
     fault = asked(client, {**FEW, **changes, "disaggregated": True}, 422)
-    assert "of GPUs alone, and not of llama.cpp" in fault["detail"]
+    assert "only on GPUs, and not with llama.cpp" in fault["detail"]
     assert pointers(fault) == ["#/disaggregated"]
 
 

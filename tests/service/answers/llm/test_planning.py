@@ -331,7 +331,7 @@ def test_percentiles_that_are_not_answered_are_refused_by_their_field(adapting, 
     assert name in str(asked(adapting, {**MIXED, name: 9000}, 422))
     for changes in ({"engine": {"name": "llama.cpp"}}, {"devices": ["h100", "epyc-9654"]}):
         fault = asked(adapting, {**FEW, **changes, name: 9000}, 422)
-        assert name in str(fault["errors"]) and "on GPUs alone" in fault["detail"]
+        assert name in str(fault["errors"]) and "only on GPUs" in fault["detail"]
 
 
 @pytest.mark.parametrize(
@@ -501,7 +501,7 @@ def test_a_mean_above_the_limit_of_a_percentile_is_said_as_such(home, limits):
             {"classes": [{**CHAT, "limits": {"tpot_p95_ms": 20, "tpot_p99_ms": 10}}]},
             "chat: tpot_p99_ms 10 is below tpot_p95_ms 20, but a 99th percentile is above the 95th",
         ),
-        ({"engine": {"name": "llama.cpp"}}, "Percentiles are answered on GPUs alone"),
+        ({"engine": {"name": "llama.cpp"}}, "Percentiles are supported only on GPUs"),
         (
             {"classes": [{**CHAT, "output_tokens": 1, "limits": {"tpot_p95_ms": 9}}]},
             "An answer of one token has no time per further token",
@@ -556,7 +556,7 @@ def test_drafts_are_tried_next_to_none_and_never_win_where_none_are_accepted(
         ({"drafts": [drafted(0, 0.5)]}, "greater than or equal to 1"),
         (
             {"drafts": [drafted(1, 0.5)], "engine": {"name": "llama.cpp"}},
-            "Drafts are answered with vllm, sglang and trtllm on GPUs",
+            "Speculative decoding is supported with vllm, sglang and trtllm on GPUs",
         ),
     ],
     ids=str,

@@ -120,7 +120,7 @@ def test_what_fits_on_no_number_of_devices_is_one_line(adapting):
         (("--tp", 3), "^--tp: tensor x context x pipeline = 3 does not"),
         (
             ("--global-batch-size", 10, "--micro-batch-size", 7),
-            "^--global-batch-size = 10 is no multiple .* --micro-batch-size = 7",
+            "^--global-batch-size = 10 is not a multiple .*--micro-batch-size = 7",
         ),
         (("--vpp", 5), "^--vpp needs pipeline above 1"),
         (("--region", "atlantis"), "^--region: .* give --grid-g-co2-per-kwh"),
@@ -175,12 +175,12 @@ def test_a_model_of_short_context_is_trained_at_its_length(client):
     [
         ({"layout": {"tensor": 3}}, "#/layout/tensor", "does not divide devices = 64"),
         ({"layout": {"tensor": 64, "pipeline": 2}}, "#/layout/tensor", "= 128 does not divide"),
-        ({"global_batch": 10}, "#/global_batch", "no multiple of 4 data-parallel ranks"),
+        ({"global_batch": 10}, "#/global_batch", "not a multiple of 4 data-parallel ranks"),
         ({"layout": {"tensor": 4, "virtual_stages": 2}}, "#/layout/virtual_stages", "pipeline"),
         ({"layout": {"expert": 2}}, "#/layout/expert", "no routed experts"),
         ({"layout": {"tensr": 2}}, "#/layout/tensr", "did you mean tensor"),
         ({"region": "atlantis"}, "#/region", "united-states"),
-        ({"device": "epyc-9654"}, "#/device", "GPUs alone"),
+        ({"device": "epyc-9654"}, "#/device", "only on GPUs"),
         ({"frozen_weights": "nf4"}, "#/frozen_weights", "lora_rank"),
         ({"packed": True}, "#/packed", "give lengths too"),
         ({"lengths": ["many"]}, "#/lengths/0", "valid integer"),
@@ -392,7 +392,7 @@ def test_a_format_that_the_device_lacks_and_lengths_beyond_the_model_are_lines_o
     run = {"precision": "fp8", "devices": 8, "lengths": ["4096,1", "200000,1"]}
     answer = forerun.llm_training("llama-3.1-8b", device="a100", sequence_tokens=200_000, **run)
     for line in (
-        "the sheet of the device has no fp8 peak: products are taken in bf16",
+        "the spec sheet has no fp8 peak: the bf16 peak is used",
         "sequences are longer than the 131,072 tokens of the model's configuration",
     ):
         assert line in str(answer).splitlines() and line in answer.limits

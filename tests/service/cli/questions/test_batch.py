@@ -85,7 +85,7 @@ def test_answers_go_into_a_pipe_and_leave_it_one(forerun, tmp_path):
 
 def test_the_answers_do_not_replace_the_questions(forerun, tmp_path):
     file = written(tmp_path / "q.jsonl", [EXAMPLE])
-    assert "would replace the questions" in forerun.refused("batch", file, "-o", file)
+    assert "would overwrite the questions" in forerun.refused("batch", file, "-o", file)
     assert json.loads(file.read_text()) == EXAMPLE
 
 

@@ -65,7 +65,7 @@ def test_a_tree_ensemble_gets_no_time(forerun, tmp_path):
     ("words", "said"),
     [
         (["--optimizer", "sgd"], "optimizer: options of training, but the phase is inference"),
-        (["--phase", "training", "--optimizer", "x"], "--optimizer 'x' is none of none, sgd"),
+        (["--phase", "training", "--optimizer", "x"], "--optimizer 'x' is not one of none, sgd"),
         (["--phase", "training", "--zero-stage", 1], "; --data-parallel says how many"),
     ],
 )
@@ -91,9 +91,9 @@ def test_limits_of_parts_that_wait_in_the_hosts_memory_are_printed_in_brief(fore
     path.write_text(json.dumps(joined(parts, 4, 2).to_json()))
     for words, is_said in (((), False), (("--offload",), True)):
         brief = forerun.ok("predict", path, "--device", "l4", *words)
-        assert ("weights come from the host's memory is not in it" in brief) == is_said
+        assert ("load weights from host memory is not included" in brief) == is_said
         assert ("MiB: text encoder" in brief) == is_said
-        assert ("those of the largest at a time" in brief) == is_said
+        assert ("only the largest at a time" in brief) == is_said
 
 
 def test_explain_divides_the_answer_of_each_of_several_devices(forerun, graph):

@@ -21,10 +21,10 @@ def test_devices_come_in_order_and_every_other_one_has_a_reason(forerun, graph):
 def test_devices_that_the_host_keeps_waiting_are_named(forerun):
     words = ("--device", "h100,h200,p4", "--precision", "fp16")
     (line,) = (
-        own for own in forerun.ok("rank", "resnet50", *words).splitlines() if "by the host" in own
+        own for own in forerun.ok("rank", "resnet50", *words).splitlines() if "host-bound" in own
     )
-    assert line.startswith("bound by the host") and line.endswith("h100-sxm-80gb, h200-sxm-141gb")
-    assert "by the host" not in forerun.ok("rank", "resnet50", *words, "--batch-size", 256)
+    assert line.startswith("host-bound") and line.endswith("h100-sxm-80gb, h200-sxm-141gb")
+    assert "host-bound" not in forerun.ok("rank", "resnet50", *words, "--batch-size", 256)
 
 
 def test_limits_and_prices_count(forerun, graph):
@@ -44,13 +44,18 @@ def test_limits_and_prices_count(forerun, graph):
 @pytest.mark.parametrize(
     ("verb", "option", "word", "said"),
     [
-        ("rank", "--objective", "speed", "--objective 'speed' is none of latency_ms"),
-        ("rank", "--risk", "none", "--risk 'none' is none of high, value"),
+        ("rank", "--objective", "speed", "--objective 'speed' is not one of latency_ms"),
+        ("rank", "--risk", "none", "--risk 'none' is not one of high, value"),
         ("rank", "--price", "l4", "write it as l4=0.71"),
         ("rank", "--price", "l4=2", "--price: Prices are for the objective cost"),
         ("rank", "--device", "rtx 4091", "--device: No device named 'rtx 4091'. Did you mean"),
-        ("sweep", "--threads", "4", "--threads is of processors, and no device is one"),
-        ("sweep", "--device", "epyc-7742", "on epyc-7742 at 90 W. Power is answered on GPUs"),
+        ("sweep", "--threads", "4", "--threads applies only to processors, and no device is one"),
+        (
+            "sweep",
+            "--device",
+            "epyc-7742",
+            "on epyc-7742 at 90 W. Power is predicted only for GPUs",
+        ),
         ("sweep", "--limits", "40;50", "write watts as 150,200,250"),
         ("sweep", "--limits", "-40", "positive number of watts"),
         ("sweep", "--slowdown", "much", "write 10% or 0.1"),

@@ -90,7 +90,10 @@ def test_a_network_by_name_takes_all_options(forerun):
         (("neighbours", "--device", "l4"), "--device: such a question is about one host"),
         (("resnet18", "--device", "l4", "--instances", "2"), "--instances is of processors"),
         (("resnet18", "--device", "l5"), "--device: No device named 'l5'"),
-        (("resnet18", "--device", "l4", "--steps", "9"), "--steps is of pipelines of diffusers"),
+        (
+            ("resnet18", "--device", "l4", "--steps", "9"),
+            "--steps applies only to diffusers pipelines",
+        ),
     ],
 )
 def test_what_names_cannot_do_is_said(forerun, words, said):

@@ -83,7 +83,7 @@ def test_what_is_right_is_admitted_without_a_word(adapting, content):
         ({"workload": "7"}, GPU, None, "forerun.dev/workload: give a JSON object"),
         ({"graph": "resnet50"}, GPU, {"forerun.dev/device": "l40000"}, "Did you mean l40"),
         ({"graph": "resnet50", "batch-size": "65536"}, GPU, L4, "l4: does not fit"),
-        ({"graph": "resnet50"}, {"nvidia.com/gpu": "two"}, None, "is no number of GPUs"),
+        ({"graph": "resnet50"}, {"nvidia.com/gpu": "two"}, None, "is not a number of GPUs"),
         ({**LLM, "llm": "lama-3.1-8b"}, GPU, None, "Did you mean llama-3.1-8b"),
         ({**LLM, "input-token": "3"}, GPU, None, "did you mean input_tokens"),
         ({**LLM, "max-tpot": "3"}, GPU, None, "did you mean forerun.dev/max-tpot-ms?"),

@@ -116,7 +116,7 @@ def test_without_a_file_there_is_no_table(client):
 @pytest.mark.parametrize(
     "content, why",
     [
-        ("devices: [l4", "no YAML"),
+        ("devices: [l4", "not YAML"),
         ("devices: [l4]", "classes"),
         ("devices: []\nclasses: []", "devices"),
         (yaml.safe_dump({**GIVEN, "classes": GIVEN["classes"][:1] * 2}), "the same name"),
