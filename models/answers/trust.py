@@ -132,7 +132,10 @@ def trust_in(
     if by_measurements is not None:
         return by_measurements
     by_device = evidence.by_device(metric, query)
-    return by_limits if by_limits.grade == "B" and by_device.grade != "C" else by_device
+    both = [by_device, by_limits]
+    if by_limits.grade == "B" and not evidence.adapted.get(metric):
+        both.reverse()
+    return max(both, key=lambda trust: trust.grade)
 
 
 def trust_by(limits: Sequence[Limit]) -> Trust:
