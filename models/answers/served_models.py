@@ -20,6 +20,7 @@ from forerun.features.graphs.pipeline import has_parts
 from forerun.features.serving_features import least_step_s, outputs
 from forerun.models.answers.trust import subject_of
 from forerun.models.artifact.sealed_folder import LoadedPredictor
+from forerun.models.artifact.training_record import Setting
 from forerun.models.limit import PEAK_MEMORY, POWER, Limit
 from forerun.models.prediction import Estimate
 
@@ -31,13 +32,12 @@ class InUse:
     Attributes:
         loaded: the predictor; its version identifies the measurements that it was adapted to.
         rows: device -> number of its measurements used for adaptation.
-        measured: device -> metric -> subjects of those measurements: operator classes, and kinds of
-            other workloads.
+        measured: device -> metric -> subject of those measurements -> their number.
     """
 
     loaded: LoadedPredictor
     rows: Mapping[Device, int] = field(default_factory=dict)
-    measured: Mapping[Device, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    measured: Mapping[Device, Mapping[str, Mapping[Setting, int]]] = field(default_factory=dict)
 
     def adapted_to(self, measurements: Measurements) -> Self:
         """The predictor adapted to measured rows of one or several devices."""
@@ -54,14 +54,15 @@ class InUse:
         return replace(self, loaded=adapted, rows=counts, measured={**self.measured, **measured})
 
 
-def subjects_measured(rows: Measurements) -> dict[str, frozenset[str]]:
-    """Metric -> subjects with at least one value, as in `InUse.measured`."""
-    subjects = np.array([subject_of(query) for query in rows.queries], dtype=np.str_)
-    known = {name: np.isfinite(column) for name, column in rows.values.items()}
+def subjects_measured(rows: Measurements) -> dict[str, Counter[Setting]]:
+    """Metric -> subject -> number of values, as in `InUse.measured`."""
+    known = {
+        name: np.flatnonzero(np.isfinite(column)).tolist() for name, column in rows.values.items()
+    }
     return {
-        name: frozenset(subjects[has_value].tolist())
-        for name, has_value in known.items()
-        if has_value.any()
+        name: Counter(subject_of(rows.queries[row], name) for row in measured)
+        for name, measured in known.items()
+        if measured
     }
 
 

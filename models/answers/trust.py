@@ -1,7 +1,7 @@
 """Grades each estimate: A measured on this device, B calibrated, C extrapolated."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from forerun.data.language_models.deployment import LlmDeployment
@@ -11,6 +11,7 @@ from forerun.features.operators.kinds import CLASS_OF_NAME
 from forerun.models.artifact.training_record import (
     LEAST_COVERAGE,
     Judged,
+    Setting,
     TrainingRecord,
     setting_of,
 )
@@ -58,33 +59,29 @@ class Evidence:
     Attributes:
         record: the training set of the predictors.
         predictors: metric -> name of its predictor; without derived metrics.
-        adapted: metric -> subjects (see `subject_of`) that the user measured on this device and
+        adapted: metric -> subject (see `subject_of`) -> number of the user's rows on this device
             that the predictors were adapted to.
     """
 
     record: TrainingRecord
     predictors: Mapping[str, str]
-    adapted: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    adapted: Mapping[str, Mapping[Setting, int]] = field(default_factory=dict)
 
     def by_measurements(self, metric: str, query: Query) -> Trust | None:
-        """The grade from the user's measurements on this device; None if they have other subjects.
+        """The grade from the user's measurements of the query's subject on this device.
 
-        A network needs measurements of networks. Adapted to operators alone, predictions of
-        networks on held-out GPUs were off by a fifth, and the intervals of unseen devices held 92 %
-        of them.
+        None if they are too few. A network needs as many as in a release. Adapted to operators
+        alone, predictions of networks on held-out GPUs were off by a fifth, and the intervals of
+        unseen devices held 92 % of them.
         """
-        measured = self.adapted.get(metric, frozenset())
-        return Trust("A", ADAPTED) if subject_of(query) in measured else None
+        rows = self.adapted.get(metric, {}).get(subject_of(query, metric), 0)
+        fewest = ENOUGH_ROWS if isinstance(query.workload, Network) else 1
+        return Trust("A", ADAPTED) if rows >= fewest else None
 
     def by_device(self, metric: str, query: Query) -> Trust:
         """The grade from training data on this device; independent of the batch size."""
         if metric not in self._by_device:
-            datasets = _datasets(metric, query, self)
-            found = _by_device(metric, query, datasets, self.record)
-            is_network = query.workload.kind == "network"
-            if is_network and found.reason.endswith(ELSEWHERE) and self.adapted.get(metric):
-                found = Trust("B", f"calibrated: {OPERATORS_ALONE}")
-            self._by_device[metric] = found
+            self._by_device[metric] = _by_device(metric, query, self)
         return self._by_device[metric]
 
     @cached_property
@@ -92,14 +89,16 @@ class Evidence:
         return {}
 
 
-def subject_of(query: Query) -> str:
-    """The subject of a measurement: the operator's class, the language model served, or else the
-    kind of workload.
+def subject_of(query: Query, metric: str) -> Setting:
+    """The subject of a measurement: its setting, of which an operator has only its class, in place
+    of the kind, and a served language model also its model.
     """
-    workload = query.workload
+    workload, setting = query.workload, setting_of(query, metric)
     if isinstance(workload, LlmDeployment):
-        return f"{workload.kind} {hash(workload.model)}"
-    return CLASS_OF_NAME[workload.operator.kind] if isinstance(workload, Kernel) else workload.kind
+        return replace(setting, kind=f"{workload.kind} {hash(workload.model)}")
+    if isinstance(workload, Kernel):
+        return Setting(setting.device, CLASS_OF_NAME[workload.operator.kind], metric)
+    return setting
 
 
 def trust_in(
@@ -134,9 +133,11 @@ def trust_in(
     by_measurements = evidence.by_measurements(metric, query)
     if by_measurements is not None:
         return by_measurements
-    if by_limits.grade == "B":
-        return by_limits
-    return evidence.by_device(metric, query)
+    by_device = evidence.by_device(metric, query)
+    both = [by_device, by_limits]
+    if by_limits.grade == "B" and not evidence.adapted.get(metric):
+        both.reverse()
+    return max(both, key=lambda trust: trust.grade)
 
 
 def trust_by(limits: Sequence[Limit]) -> Trust:
@@ -177,39 +178,46 @@ def _datasets(metric: str, query: Query, evidence: Evidence) -> list[str]:
     return known
 
 
-def _by_device(metric: str, query: Query, datasets: Sequence[str], record: TrainingRecord) -> Trust:
-    name = query.device.name
+def _by_device(metric: str, query: Query, evidence: Evidence) -> Trust:
+    name, record, datasets = query.device.name, evidence.record, _datasets(metric, query, evidence)
+    is_network = isinstance(query.workload, Network)
+    own = evidence.adapted.get(metric, {}) if is_network else {}
     having = [dataset for dataset in datasets if "device" in record.seen(dataset)]
     if datasets and not having:
         return _not_judged(metric, query, datasets, record) or Trust("A", MEASURED)
     measured = [dataset for dataset in having if name in record.seen(dataset)["device"]]
-    if not measured:
+    other_run = _other_run(metric, query, having, evidence) if is_network else None
+    if other_run is not None and other_run.grade == "C":
+        return other_run
+    if not measured and not own:
         return Trust("B", f"calibrated: {ELSEWHERE}")
     kinds = frozenset().union(*(_kinds(d, record, device=name, metric=metric) for d in measured))
-    if query.workload.kind == "network" and "kernel" in kinds and "network" not in kinds:
+    kinds |= {"network" if setting.kind == "network" else "kernel" for setting in own}
+    if is_network and "kernel" in kinds and "network" not in kinds:
         return Trust("B", f"calibrated: {OPERATORS_ALONE}")
-    other_run = _other_run(metric, query, measured, record)
     lower = other_run or _not_judged(metric, query, measured, record)
     return lower or Trust("A", ON_THIS_DEVICE)
 
 
 def _other_run(
-    metric: str, query: Query, datasets: Sequence[str], record: TrainingRecord
+    metric: str, query: Query, datasets: Sequence[str], evidence: Evidence
 ) -> Trust | None:
-    """The grade where the device was hardly measured in the requested precision, phase and runtime.
+    """The grade where a network's device was hardly measured in this precision, phase and runtime.
 
-    None where it was measured, or where rows were not counted.
+    C where hardly any device was. None where it was measured, or where rows were not counted.
     """
+    record = evidence.record
     counted = [record.counts[dataset] for dataset in datasets if dataset in record.counts]
-    if not isinstance(query.workload, Network) or len(counted) < len(datasets):
+    if not datasets or len(counted) < len(datasets):
         return None
     asked = setting_of(query, metric)
-    rows = sum(counts.get(asked, 0) for counts in counted)
+    own = evidence.adapted.get(metric, {}).get(asked, 0)
+    rows = own + sum(counts.get(asked, 0) for counts in counted)
     if rows >= ENOUGH_ROWS:
         return None
     run = f"{asked.precision}, {asked.runtime}, {asked.phase}"
     how_often = f"{rows} times" if rows else "never"
-    if record.rows_on_any_device(asked) < ENOUGH_ROWS:
+    if record.rows_on_any_device(asked) + own < ENOUGH_ROWS:
         return Trust("C", f"extrapolated: few networks were measured in this configuration ({run})")
     return Trust(
         "B", f"calibrated: this device was measured, but {how_often} in this configuration ({run})"

@@ -14,7 +14,6 @@ from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.deployment import Engine, LlmDeployment
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.weights import BYTES, LayerFormats
-from forerun.data.number_formats import GGUF
 from forerun.data.query import Query
 from forerun.features.llm_serving.comparable import has_other_settings, with_measured_settings
 from forerun.features.llm_serving.engine_settings import tokens_per_iteration
@@ -48,7 +47,6 @@ EARLIER: Final = float(np.log(1.7))
 """Logarithm of the factor on the upper bound of the time per output token, for releases that
 precede all measured ones; chosen on runs of Qwen3 under SGLang 0.4 on an H20, see
 `tests/public_cases`."""
-OF_FILES: Final = Limit("no run with GGUF weights was measured")
 NOWHERE: Final = KnownDevices()
 FEWEST_RUNS: Final = 10
 """Runs of a number format from which its residuals are applied to other formats. With formats held
@@ -229,11 +227,12 @@ class KnownRuns:
             if sizes(query.deployment) not in self.models:
                 new.append("serving was measured with other models")
             formats = self._new_formats(query)
-            if not GGUF.keys().isdisjoint(formats):
-                far.append(OF_FILES)
+            if nowhere := [form for form in formats if form not in self.formats]:
+                weights = " and ".join(nowhere)
+                far.append(Limit(f"no run with weights in {weights} was measured anywhere"))
             elif formats:
-                where = f"on {query.device.name}" if query.device in self.devices else "anywhere"
-                new.append(f"no run with weights in {' and '.join(formats)} was measured {where}")
+                weights = " and ".join(formats)
+                new.append(f"no run with weights in {weights} was measured on {query.device.name}")
             if _is_earlier(query.deployment):
                 far.append(RELEASE)
             new += self._later_release(query.deployment.engine)

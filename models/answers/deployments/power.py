@@ -162,7 +162,7 @@ def _with_smaller_degrees(query: Query) -> list[Query]:
 
 
 def _mark_unmeasured_settings(query: Query, found: Prediction | None) -> Prediction | None:
-    """The prediction, marked as transferred where no measured server had such settings."""
+    """The prediction, marked as extrapolated where no measured server had such settings."""
     deployment, load = query.deployment, query.deployment.load
     usual = TOKENS[request_kind(load.input_tokens, load.output_tokens)]
     lengths = (load.input_tokens, load.output_tokens)
@@ -177,7 +177,7 @@ def _mark_unmeasured_settings(query: Query, found: Prediction | None) -> Predict
         ),
     }
     lines = tuple(
-        Limit(f"not measured on any server with {name}", POWER, "transfer")
+        Limit(f"not measured on any server with {name}", POWER)
         for name, applies in settings.items()
         if applies
     )

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.data.workload import Kernel, Network
+from forerun.models.answers.served_models import subjects_measured
 from forerun.models.answers.trust import Evidence, trust_by, trust_in
 from forerun.models.artifact.training_record import Setting, TrainingRecord
 from forerun.models.limit import LATENCY, POWER, Limit
@@ -140,14 +143,43 @@ def test_what_cannot_run_is_graded_c_with_the_refusal(metric):
     assert (trust.grade, trust.reason) == ("C", "it cannot run as asked: too heavy")
 
 
-def test_own_measurements_of_that_metric_grade_a_new_device_a():
-    networks = frozenset({"network"})
-    assert graded("l4", adapted={"latency_ms": networks}).grade == "A"
-    assert graded("l4", adapted={"power_w": networks}).grade == "B"
+def own(count=1, metric="latency_ms", **subject):
+    """Adapted rows of one setting on the L4: of networks in fp32 by default."""
+    run = {"kind": "network", "phase": "inference", "precision": "fp32", "runtime": "eager"}
+    return {metric: {Setting("l4", metric=metric, **(subject or run)): count}}
+
+
+@pytest.mark.parametrize(
+    ("rows", "precision", "grade", "said"),
+    [
+        (20, "fp32", "A", "adapted to your measurements"),
+        (3, "fp32", "B", "but 3 times so (fp32, eager, inference)"),
+        (20, "amp", "B", "but never so (fp32, eager, inference)"),
+    ],
+)
+def test_own_measurements_of_a_setting_grade_it_a_from_as_many_rows_as_in_a_release(
+    rows, precision, grade, said
+):
+    network = {"kind": "network", "phase": "inference", "runtime": "eager"}
+    adapted, record = own(rows, precision=precision, **network), counted("rtx-4090", 20)
+    others = [Limit("measured on other devices", LATENCY, "transfer")]
+    trust = graded("l4", others, adapted=adapted, by="device_time", record=record)
+    assert trust.grade == grade
+    assert said in trust.reason
+
+
+def test_rows_that_predictors_are_adapted_to_are_counted_by_setting():
+    queries = [network("l4")] * 3
+    rows = Measurements(queries, {"latency_ms": np.array([1.0, np.nan, 2.0])})
+    assert subjects_measured(rows) == own(2)
+
+
+def test_own_measurements_of_another_metric_change_no_grade():
+    assert graded("l4", adapted=own(20, "power_w")) == graded("l4")
 
 
 def test_operators_of_a_new_device_are_no_networks_of_it():
-    operators = {"latency_ms": frozenset({"linear", "conv", "elementwise", "norm"})}
+    operators = own(kind="linear")
     trust = graded("l4", adapted=operators)
     assert trust.grade == "B"
     assert "no whole networks" in trust.reason
@@ -156,9 +188,18 @@ def test_operators_of_a_new_device_are_no_networks_of_it():
 
 def test_measured_operators_of_one_class_say_nothing_of_another_class():
     relu = Query(Kernel(RELU), CATALOG.get("l4"))
-    assert graded(query=relu, adapted={"latency_ms": frozenset({"elementwise"})}).grade == "A"
-    assert graded(query=relu, adapted={"latency_ms": frozenset({"softmax"})}).grade == "B"
-    assert graded(query=relu, adapted={"latency_ms": frozenset({"network"})}).grade == "B"
+    assert graded(query=relu, adapted=own(kind="elementwise")).grade == "A"
+    assert graded(query=relu, adapted=own(kind="softmax")).grade == "B"
+    assert graded(query=relu, adapted=own()).grade == "B"
+
+
+@pytest.mark.parametrize("limits", [[], [Limit("a law of seven others", LATENCY, "transfer")]])
+def test_a_scarce_setting_has_the_same_grade_on_every_device(limits):
+    """A measured device must not have a lower grade than one that was not measured."""
+    how = {"by": "device_time", "record": counted("t4", 19)}
+    trusts = [graded(device, limits, **how) for device in ("rtx-4090", "l4")]
+    assert [trust.grade for trust in trusts] == ["C", "C"]
+    assert "hardly any network was measured so" in trusts[0].reason
 
 
 def test_without_devices_in_the_training_set_the_device_does_not_matter():

@@ -30,3 +30,11 @@ def test_power_on_a_device_without_measured_servers_holds_that_of_its_sibling_in
     assert own.grade == "C"
     assert own.low < measured.value < own.high
     assert own.high / own.low > 2.0
+
+
+@pytest.mark.parametrize("device", ["h100-sxm-80gb", "h200-sxm-141gb", "l4"])
+def test_number_formats_that_no_device_was_measured_with_are_extrapolated_on_each(device):
+    own = estimated(**(ASKED | {"device": device, "quantization": "int4", "concurrency": 8}))
+    assert own.metrics["tpot_ms"].grade == "C"
+    said = "no run with weights in int4 was measured anywhere"
+    assert said in map(str, own.limits)
