@@ -328,6 +328,10 @@ LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl"
         (("--concurrency", "5", "--tp-size", "3"), "^--tp-size: Tensor parallel 3 does not divide"),
         (("--concurrency", "5", "--quantization", "fp3"), "^--quantization: Cannot read the"),
         (("--concurrency", "5", "--format", "fp3"), "^--format: Cannot read the"),
+        (
+            ("--concurrency=5", "--engine=llama.cpp", "--quantization=fp8"),
+            "^--quantization: .*fp8 is not known; known are .*q4_k_m",
+        ),
     ],
 )
 def test_what_is_wrong_names_the_option_that_was_typed(run, words, said):
