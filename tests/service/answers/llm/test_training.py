@@ -97,7 +97,7 @@ def test_without_a_number_of_devices_it_is_the_fewest_that_are_enough(adapting, 
     ("changes", "word", "said"),
     [
         ({"device": "rtx-4090", "devices": 1}, "no", "takes .* at least"),
-        ({"layout": {"tensor": 2, "micro_batch": 16}}, "probably not", "it probably does not fit"),
+        ({"layout": {"tensor": 2, "micro_batch": 10}}, "probably not", "it probably does not fit"),
         ({"layout": {"tensor": 2, "micro_batch": 5}}, "perhaps", "it may not fit"),
     ],
 )
