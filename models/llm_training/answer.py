@@ -107,8 +107,8 @@ class TrainingAnswer:
         breakdown_s: part of a step -> seconds, which add up to the step.
         parts_mib: part of the memory of the fullest device -> MiB, which add up to what it shows.
         stages_mib: memory of each pipeline stage, MiB, before fragmentation.
-        fits: whether the upper end of the memory is at most the device's; None where the memory of
-            the device is not known.
+        fits, fits_at_value: whether the upper end of the memory, and the best estimate, is at most
+            the device's; None where the memory of the device is not known.
     """
 
     query: Query
@@ -120,6 +120,7 @@ class TrainingAnswer:
     parts_mib: Mapping[str, float]
     stages_mib: tuple[float, ...]
     fits: bool | None
+    fits_at_value: bool | None
 
 
 def training_answer(
@@ -160,6 +161,7 @@ def training_answer(
         missing[STEP] = CANNOT_RUN
     if (step := estimates.get(STEP)) is not None:
         estimates |= of_step(run, device, step, costs, estimates.get(POWER))
+    peak = estimates.get(PEAK_MEMORY)
     return TrainingAnswer(
         query=query,
         estimates={name: estimates[name] for name in METRICS if name in estimates},
@@ -169,7 +171,8 @@ def training_answer(
         breakdown_s=found.parts_s if step is not None else {},
         parts_mib=found.parts_mib,
         stages_mib=found.stages_mib,
-        fits=fits(estimates.get(PEAK_MEMORY), device),
+        fits=fits(peak, device),
+        fits_at_value=fits(peak and replace(peak, high=peak.value), device),
     )
 
 
@@ -309,6 +312,27 @@ def fits(memory: Estimate | None, device: Device) -> bool | None:
     return memory.high <= usable
 
 
+def to_fit(run: LlmTraining, device: Device, known: TrainingPredictors) -> str:
+    """Each change that alone lets a run fit which does not; more devices where there is none."""
+    layout, rank = run.layout, run.lora_rank or 16
+    tokens = min(run.sequence_tokens, 128 * layout.context)
+    nf4 = "keep frozen weights in nf4" if run.lora_rank else "train adapters on weights in nf4"
+    ways = {
+        "recompute": replace(run, layout=replace(layout, recompute="full")),
+        "take micro-batches of 1": replace(run, layout=replace(layout, micro_batch=1)),
+        "train adapters (LoRA)": replace(run, lora_rank=rank),
+        nf4: replace(run, lora_rank=rank, frozen_weights="nf4"),
+        "shorten sequences": replace(run, sequence_tokens=tokens, lengths=(), packed=False),
+    }
+    usable = device.usable_mib or 0.0
+    helpful = [
+        way
+        for way, one in ways.items()
+        if one != run and known.upper_mib(one, device, Layouts.of(one))[1][0] <= usable
+    ]
+    return " or ".join([*helpful, *["take more devices"] * (not run.lora_rank or not helpful)])
+
+
 @dataclass(frozen=True)
 class PlanAnswer:
     """The layouts of a run that were searched.
@@ -429,7 +453,9 @@ def _of_memory(memory: Mapping[str, Estimate], device: Device) -> tuple[Limit, .
         message = f"the fullest device takes {low} GiB at least, and {has}"
         return (Limit(message, PEAK_MEMORY, "refusal"),)
     if own.high > usable:
-        message = f"it may not fit: the fullest device takes {low} to {high} GiB, and {has}"
+        words = "may not fit" if own.value <= usable else "probably does not fit"
+        words = "does not fit" if own.low > usable else words
+        message = f"it {words}: the fullest device takes {low} to {high} GiB, and {has}"
         return (Limit(message, PEAK_MEMORY, "note"),)
     return ()
 

@@ -57,7 +57,7 @@ hides the GPU at small batches, leaves differences of a thousandth."""
 Answered: TypeAlias = Callable[[Sequence[Question]], Sequence[PredictionOut | InputError]]
 """Answers n questions, each with an answer or the error in place of one."""
 _SOURCE: Mapping[str, str] = {"throughput_per_w": "energy_j", "cost": "latency_ms"}
-_UNITS: Mapping[str, str] = {"throughput_per_w": "1/J", "cost": "price of a run"}
+_UNITS: Mapping[str, str] = {"throughput_per_w": "1/J", "cost": "USD per run"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,15 +81,7 @@ class TrainingRun(TypedDict, total=False):
     devices: int
     precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
     optimizer: Optimizer
-    framework: Literal[
-        "megatron",
-        "megatron-legacy",
-        "megatron-deepspeed",
-        "torchtitan",
-        "fsdp",
-        "deepspeed",
-        "maxtext",
-    ]
+    framework: Literal["megatron", "megatron-legacy", "megatron-deepspeed", "torchtitan", "fsdp", "deepspeed", "maxtext"]
     attention: Literal["flash", "eager"]
     lora_rank: int
     frozen_weights: FrozenFormat | None

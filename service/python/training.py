@@ -104,7 +104,7 @@ class TrainingAnswer(Answered):
             for name, words in WORDS.items()
         ]
         lines = [f"layout: {out.words()}", f"fits: {out.fit()}", *_where(out)]
-        lines += [f"to fit: {out.to_fit(out.layout)}"] if self.fits is False else []
+        lines += [f"to fit: {out.to_fit}"] if out.to_fit else []
         lines += refusals(out.limit_details)
         lines += [*out.facts(), GRADES]
         headings = ("", "estimate", out.interval_heading, "trust", "why")
@@ -154,23 +154,17 @@ class TrainingPlan(Answered):
     def view(self) -> View:
         """The layouts, those that nearly fit, and the front."""
         out = self.content
-        listed = [("fits", self.best), ("may not fit", self.misses)]
-        shown = [
-            name for name in COLUMNS if any(name in one.metrics for _, o in listed for one in o)
-        ]
+        listed = [*self.best, *self.misses]
+        shown = [name for name in COLUMNS if any(name in one.metrics for one in listed)]
         rows = [
             [one.words(), *(_figures(one.metrics.get(name)) for name in shown),
-             word if one.fits or "step_s" in one.metrics else "does not fit",
-             "" if one.wins is None else f"{100 * one.wins:.0f} %"]
-            for word, several in listed
-            for one in several
+             one.fit(), "" if one.wins is None else f"{100 * one.wins:.0f} %"]
+            for one in listed
         ]  # fmt: skip
         lines = [
             f"{out.fitting:,} of {out.searched:,} layouts fit at the upper end of their memory"
         ]
-        if not self.best:
-            layouts = [one.layout for one in self.misses[:1]]
-            lines += [f"no layout is sure to fit: {out.to_fit(one)}" for one in layouts]
+        lines += [f"{out.none_fits()}: {out.to_fit}"] if out.to_fit else []
         if out.withheld:
             lines.append(f"{out.withheld:,} left out: their intervals span a factor above 10")
         lines += [self.measure] if self.measure else []

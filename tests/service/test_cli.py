@@ -226,3 +226,10 @@ def test_a_file_in_place_of_a_terminal_gets_nothing(monkeypatch):
     with output.working("reading model.onnx", after_s=0.0):
         pass
     assert plain.getvalue() == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["forerun", "forerun.service.cli"])
+def test_python_runs_the_command_line_as_a_module(module):
+    words = [sys.executable, "-m", module, "--version"]
+    assert subprocess.check_output(words, text=True) == f"forerun {version('forerun')}\n"

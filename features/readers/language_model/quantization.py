@@ -333,6 +333,12 @@ BLOCK: Final = 256
 OF_BLOCKS: Final[Mapping[str, str]] = _NAMES["of_blocks"]
 """Such a format -> that of blocks of 32 which is nearest to what llama.cpp stores where a width is
 no multiple of `BLOCK`."""
+OF_LLAMA_CPP: Final[Mapping[str, str]] = {
+    name: own
+    for name, own in WEIGHTS.items()
+    if own in {*GGUF, "fp32", "bf16", "fp16", "mxfp4", "nvfp4"} or name in ("int8", "int4")
+}
+"""Those of GGUF files."""
 CACHE: Final[Mapping[str, str]] = _NAMES["cache"]
 """Name of a number format -> format of keys and values."""
 
@@ -361,7 +367,8 @@ def with_formats(
     """
     formats = model.formats
     if isinstance(weights, str):
-        name = _known(weights, WEIGHTS, "weights")
+        known = OF_LLAMA_CPP if engine == "llama.cpp" else WEIGHTS
+        name = _known(weights, known, "weights")
         if name in OF_BLOCKS and model.hidden_size % BLOCK:
             name = OF_BLOCKS[name]
         layers = (LayerFormats.all_in(name),) * len(model.layers)

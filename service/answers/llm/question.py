@@ -17,7 +17,7 @@ from forerun.data.language_models.deployment import (
 from forerun.data.language_models.encoder import Encoder
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Operation, Query
-from forerun.features.llm_serving.memory import smallest_parallelism
+from forerun.features.llm_serving.memory import divides_heads, smallest_parallelism
 from forerun.service.schemas.degrees import check_degrees
 from forerun.service.schemas.llm.deployment import DeploymentFields, ParallelismIn
 from forerun.service.schemas.serving import LlmEstimateIn
@@ -173,11 +173,24 @@ class _Divided:
         if found.pipeline != given.pipeline:
             degrees += f", pipeline parallel {found.pipeline}"
         self.chosen.append(f"{pool}{degrees}, the smallest that fits")
-        if more != found:
+        if (all_of := self._all_devices(found, others)) != found:
+            self.chosen[-1] += f"; device_count is {self.devices}"
+            found = all_of
+        elif more != found:
             self.chosen[-1] += f"; requests wait: tensor parallel {more.tensor} runs more at once"
         with in_field(field):
             check_degrees(self.model, found)
         return found
+
+    def _all_devices(self, found: Parallelism, others: Parallelism) -> Parallelism:
+        """The smallest that fits, or one worker of the fewer devices that a request has."""
+        degree, rest = divmod(self.devices, others.devices)
+        if found.devices <= self.devices or rest or not degree:
+            return found
+        if found.tensor == 1:
+            return replace(others, pipeline=degree)
+        whole = divides_heads(self.model, degree)
+        return replace(others, tensor=degree) if whole else found
 
 
 def check_joined(device: Device, degrees: Mapping[str, int]) -> None:

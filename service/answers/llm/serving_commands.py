@@ -172,7 +172,7 @@ def not_written(
         whys = dict.fromkeys(MANIFESTS, why)
     elif engine != "vllm":
         whys |= {form: f"{why}: ask for a plan for vllm" for form, why in OF_VLLM.items()}
-    others = {own: f"the plan is for {engine}: ask for one for {own}" for own in _OPTIONS}
+    others = {own: f"its engine is {engine}; plan with engine {own} for that" for own in _OPTIONS}
     return {form: why for form, why in ({**others, **whys}).items() if form not in written}
 
 

@@ -30,6 +30,7 @@ from forerun.models.llm_training.answer import (
     Costs,
     TrainingAnswer,
     planned,
+    to_fit,
     training_answer,
 )
 from forerun.models.llm_training.plans import PlannedLayout, TrainingPlan, plan
@@ -135,9 +136,11 @@ def training_estimate(
     return TrainingOut(
         **_about(asked, own, answer, in_use),
         **_placed(own.run),
+        to_fit=None if answer.fits is not False else to_fit(own.run, own.device, known),
         metrics=_graded(answer),
         missing=dict(answer.missing),
         fits=answer.fits,
+        fits_at_value=answer.fits_at_value,
         breakdown=_breakdown(answer.breakdown_s),
         memory=StageMemoryOut(
             fullest_mib=dict(answer.parts_mib),
@@ -188,6 +191,7 @@ def training_plan(
     return TrainingPlanOut(
         **_about(asked, own, answer, in_use),
         **listed,
+        to_fit=None if searched.best else to_fit(own.run, own.device, known),
         objective=asked.objective,
         searched=searched.searched,
         fitting=searched.fitting,
@@ -324,7 +328,9 @@ def _with_best(own: _Question, known: TrainingPredictors) -> _Question:
         return own
     how = f"the fastest that fits of {found.searched:,}"
     if not found.best:
-        how = f"the nearest to fitting of {found.searched:,}, none of which is sure to fit"
+        likely = nearest[0].memory_mib <= (own.device.usable_mib or 0.0)
+        none = "is sure to fit" if likely else "fits by the best estimate"
+        how = f"the nearest to fitting of {found.searched:,}, none of which {none}"
     chosen = f"layout {_words(nearest[0])}: {how}"
     return replace(own, run=nearest[0].run, chosen=(*own.chosen, chosen))
 
@@ -409,6 +415,7 @@ def _planned(one: PlannedLayout, answer: TrainingAnswer, drawn: bool) -> Planned
         devices=one.run.devices,
         metrics=_graded(answer),
         fits=bool(answer.fits),
+        fits_at_value=answer.fits_at_value,
         wins=one.wins if drawn else None,
     )
 

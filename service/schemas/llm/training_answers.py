@@ -121,6 +121,8 @@ class AboutTrainingOut(LimitedAnswerOut):
     """carbon intensity; null where none is given"""
     predictor: PredictorOut
     """the predictor that answered"""
+    to_fit: str | None
+    """changes that each let the layout, or the first of a plan, fit; null where it fits"""
 
     def title(self) -> str:
         """What is done, and on which devices; how these were chosen where they were."""
@@ -135,19 +137,6 @@ class AboutTrainingOut(LimitedAnswerOut):
             f"{most}{run.sequence_tokens:,} tokens a step, {run.precision}, {run.optimizer}, "
             f"{run.framework}, {devices}"
         )
-
-    def to_fit(self, layout: LayoutIn) -> str:
-        """What would lower the memory of a layout that does not fit, most helpful first."""
-        ways = {
-            "keep frozen weights in nf4": self.run.lora_rank and self.run.frozen_weights != "nf4",
-            "recompute": layout.recompute == "none",
-            "take micro-batches of 1": layout.micro_batch > 1,
-            "train adapters (LoRA)": not self.run.lora_rank,
-            "shorten sequences": True,
-            "take more devices": not self.run.lora_rank,
-        }
-        *first, last = [way for way, helps in ways.items() if helps]
-        return f"{', '.join(first)} or {last}" if first else last
 
     def facts(self) -> list[str]:
         """Price, carbon intensity, what is not as the device or the model has it, and choices."""
@@ -168,6 +157,8 @@ class TrainingOut(AboutTrainingOut, PlacedOut):
     fits: bool | None
     """whether runs can use as much of the device's memory as the upper end; null where its memory
     is not known"""
+    fits_at_value: bool | None
+    """whether the best estimate of the memory fits; null where the device's is not known"""
     breakdown: list[PartOfStepOut]
     """where the time goes, longest first"""
     memory: StageMemoryOut
@@ -180,7 +171,10 @@ class TrainingOut(AboutTrainingOut, PlacedOut):
         peak, usable = self.metrics.get("peak_memory_mib"), self.memory.usable_mib
         if peak is None or usable is None or self.fits is None:
             return "not known"
-        word = "yes" if self.fits else "perhaps" if peak.value <= usable else "no"
+        refused = any(limit.severity == "refusal" for limit in self.limit_details)
+        no = refused or (peak.low or 0.0) > usable
+        word = "no" if no else "perhaps" if self.fits_at_value else "probably not"
+        word = "yes" if self.fits else word
         low, high = (peak.value if end is None else end for end in (peak.low, peak.high))
         return f"{word} ({low:,.0f} to {high:,.0f} MiB needed, {usable:,.0f} MiB usable)"
 
@@ -194,9 +188,17 @@ class PlannedOut(PlacedOut):
     """metric -> estimate, among them what the tokens cost"""
     fits: bool
     """whether the upper end of the memory is at most the device's"""
+    fits_at_value: bool | None
+    """whether the best estimate of the memory fits; null where the device's is not known"""
     wins: float | None
     """share of draws from the intervals in which no other layout is better, 0 to 1; null for
     layouts that were not drawn"""
+
+    def fit(self) -> str:
+        """Whether its memory fits, in words."""
+        if self.fits or "step_s" not in self.metrics:
+            return "fits" if self.fits else "does not fit"
+        return "may not fit" if self.fits_at_value else "probably does not fit"
 
 
 class TrainingPlanOut(AboutTrainingOut):
@@ -224,3 +226,8 @@ class TrainingPlanOut(AboutTrainingOut):
     script: str | None
     """what the training script sets under accelerate and DeepSpeed: adapters and the format of
     frozen weights, as calls of PEFT and Transformers; null for none"""
+
+    def none_fits(self) -> str:
+        """That no layout fits, or none for sure."""
+        refused = all("step_s" not in one.metrics for one in self.misses)
+        return "no layout fits" if refused else "no layout is sure to fit"

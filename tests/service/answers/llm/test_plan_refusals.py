@@ -96,7 +96,7 @@ def test_what_mends_a_plan_without_options_is_what_failed(home):
         ),
         ({"engine": {"name": "sglang"}}, "llmisvc", "templates start vllm"),
         ({"engine": {"name": "trtllm"}}, "kserve", "manifests are of vllm and sglang"),
-        ({}, "sglang", "the plan is for vllm: ask for one for sglang"),
+        ({}, "sglang", "its engine is vllm; plan with engine sglang for that"),
         (
             {"model": "llama-3.1-405b", "devices": ["a100-sxm-80gb"], "requests_per_s": 0.5},
             "kubernetes",

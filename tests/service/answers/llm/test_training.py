@@ -1,6 +1,7 @@
 """Training of language models: one question through every door, what is chosen, and faults."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -90,6 +91,39 @@ def test_without_a_number_of_devices_it_is_the_fewest_that_are_enough(adapting, 
     assert f"{said}: give devices for others" in found["chosen"]
     own = {name: value for name, value in content.items() if name != "model"}
     assert said in str(forerun.training_plan(content["model"], **own)).splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "said"),
+    [
+        ({"device": "rtx-4090", "devices": 1}, "no", "takes .* at least"),
+        ({"layout": {"tensor": 2, "micro_batch": 10}}, "probably not", "it probably does not fit"),
+        ({"layout": {"tensor": 2, "micro_batch": 5}}, "perhaps", "it may not fit"),
+    ],
+)
+def test_an_answer_says_once_how_likely_a_run_fits_and_what_lets_it(adapting, changes, word, said):
+    """Each change that is named fits when it is made, and none else."""
+    own = {"device": "h200-sxm-141gb", "devices": 8, "global_batch": 320, **changes}
+    shown = forerun.llm_training("llama-3.1-8b", **own)
+    answer = shown.to_dict()
+    assert f"fits: {word} (" in str(shown) and f"to fit: {answer['to_fit']}" in str(shown)
+    assert len([one for one in answer["limits"] if re.search(said, one)]) == 1
+    layout = answer["layout"]
+    changed = {"shorten sequences": {"sequence_tokens": 128}}
+    if layout["recompute"] == "none":
+        changed["recompute"] = {"layout": {**layout, "recompute": "full"}}
+        changed["take micro-batches of 1"] = {"layout": {**layout, "micro_batch": 1}}
+    for way, more in changed.items():
+        made = forerun.llm_training("llama-3.1-8b", **{**own, "layout": layout, **more})
+        assert made.fits == (way in answer["to_fit"].split(" or ")), way
+
+
+def test_layouts_that_do_not_fit_are_not_said_to_be_unsure(adapting):
+    plan = forerun.training_plan("llama-3.1-70b", device="h100", devices=1)
+    assert "no layout fits: take more devices" in str(plan) and "sure to fit" not in str(plan)
+    content = {"model": "llama-3.1-70b", "device": "h100", "devices": 1}
+    chosen = asked(adapting, "estimate", content)["chosen"][-1]
+    assert chosen.endswith("none of which fits by the best estimate")
 
 
 @pytest.mark.parametrize("path", ["estimate", "plan"])

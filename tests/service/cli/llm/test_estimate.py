@@ -333,11 +333,35 @@ LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl"
         (("--concurrency", "5", "--tp-size", "3"), "^--tp-size: Tensor parallel 3 does not divide"),
         (("--concurrency", "5", "--quantization", "fp3"), "^--quantization: Cannot read the"),
         (("--concurrency", "5", "--format", "fp3"), "^--format: Cannot read the"),
+        (
+            ("--concurrency=5", "--engine=llama.cpp", "--quantization=fp8"),
+            "^--quantization: .*fp8 is not known; known are .*q4_k_m",
+        ),
     ],
 )
 def test_what_is_wrong_names_the_option_that_was_typed(run, words, said):
     with pytest.raises(InputError, match=said):
         run(*LONE, *words)
+
+
+@pytest.mark.parametrize(
+    ("count", "engine", "degrees"),
+    [
+        ("1", "vllm", ("--tp", "1")),
+        ("4", "vllm", ("--tp", "4")),
+        ("2", "llama.cpp", ("--tp", "1", "--pp", "2")),
+    ],
+)
+def test_a_number_of_devices_alone_is_of_one_worker_also_where_that_does_not_fit(
+    run, count, engine, degrees
+):
+    lone = ("llama-3.1-70b", "--device", "l4", "--isl", 512, "--osl", 64, "--concurrency", 1)
+    asked = ("estimate", *map(str, lone), "--engine", engine)
+    alone = run(*asked, "--device-count", count)
+    (said,) = (line for line in alone.splitlines() if "the smallest that fits" in line)
+    assert "parallel 8, the smallest" in said and said.endswith(f"device_count is {count}")
+    assert "does not fit: it needs" in alone
+    assert alone.replace(f"{said}\n", "") == run(*asked, *degrees)
 
 
 def test_a_command_names_the_model_and_its_options(run):

@@ -1,0 +1,5 @@
+"""`python -m forerun.service.cli`."""
+
+from forerun.service.cli import main
+
+main()

@@ -1,0 +1,5 @@
+"""`python -m forerun`."""
+
+from forerun.service.cli import main
+
+main()
