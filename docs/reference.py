@@ -117,17 +117,21 @@ def stub(**keywords: Mapping[str, Any]) -> str:
         keywords: name of a dictionary -> its names with their types.
     """
     from forerun.data import software, training_options, workload
+    from forerun.data.language_models import training
 
-    modules = (software, training_options, workload)
+    modules = (software, training_options, workload, training)
     names = {
         found: name
         for module in modules
         for name, found in vars(module).items()
         if get_origin(found) is Literal
     }
-    homes: dict[str, str] = {}
-    for module in modules:
-        homes |= {name: module.__name__ for name in vars(module) if name not in homes}
+    homes = {
+        name: module.__name__
+        for module in reversed(modules)
+        for name, kind in vars(module).items()
+        if get_origin(kind) is Literal
+    }
     classes = []
     for called, given in keywords.items():
         classes.append(f"\nclass {called}(TypedDict, total=False):")
@@ -137,7 +141,7 @@ def stub(**keywords: Mapping[str, Any]) -> str:
         f"from {module.__name__} import (\n"
         + "".join(f"    {name},\n" for name in sorted(used) if homes[name] == module.__name__)
         + ")"
-        for module in modules
+        for module in sorted(modules, key=lambda module: module.__name__)
     ]
     return "\n".join(
         [

@@ -3,6 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 
+from forerun.data.language_models.training import (
+    ScoreStorage,
+    TrainingFramework,
+    TrainingPrecision,
+)
 from forerun.data.software import (
     Layout,
     Runtime,
@@ -79,10 +84,10 @@ class TrainingRun(TypedDict, total=False):
     sequence_tokens: int
     global_batch: int
     devices: int
-    precision: Literal["bf16", "fp16", "fp8", "mxfp8", "nvfp4"]
+    precision: TrainingPrecision
     optimizer: Optimizer
-    framework: Literal["megatron", "megatron-legacy", "megatron-deepspeed", "torchtitan", "fsdp", "deepspeed", "maxtext"]
-    attention: Literal["flash", "eager"]
+    framework: TrainingFramework
+    attention: ScoreStorage
     lora_rank: int
     frozen_weights: FrozenFormat | None
     packed: bool

@@ -202,8 +202,9 @@ def _all_fields(client: httpx.Client) -> Iterator[Asked]:
 def _configurations() -> Iterator[Asked]:
     """Language models by their config.json: dense, of experts, hybrid, quantised, of two halves."""
     for name in ("llama-3.1-8b", "deepseek-r1", "nvidia/Qwen3-32B-NVFP4", "flan-t5-xl"):
-        model = {"config": named_config(name), "max_sequences": 8}
-        yield Asked.of_json("/v1/llm/estimate", {"model": model, "device": "b200"})
+        model = {"config": named_config(name), "max_sequences": 8, "tensor_parallel": 8}
+        asked = {"model": model, "device": "b200", "device_count": 8}
+        yield Asked.of_json("/v1/llm/estimate", asked)
 
 
 def _operators() -> Iterator[Asked]:

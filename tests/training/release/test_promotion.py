@@ -316,12 +316,13 @@ def test_settings_with_too_few_held_out_rows_are_listed_but_not_regressions(tmp_
     two = shutil.copytree(one, tmp_path / "two")
     setting = Setting("l4", "network", "latency_ms", "inference", "fp32", "eager")
     counts = {"toy": {setting: 100}}
-    TrainingRecord(counts=counts, judged={"toy": {setting: 7}}).write(two)
+    TrainingRecord(counts=counts, judged={"toy": {setting: (7, 7.0)}}).write(two)
     seal(two, "2000-01-01")
     (listed,) = differences(one, two)
     assert listed.field == promotion.EVALUATED and not listed.lost
     assert listed.what == (
-        "l4 network latency_ms inference fp32 eager: 7 held-out rows scored, 20 needed"
+        "l4 network latency_ms inference fp32 eager: the interval contained 7 of 7 held-out runs "
+        "of this kind, too few to confirm a coverage of 80 %"
     )
 
 
