@@ -90,10 +90,10 @@ def test_a_successful_run_has_a_metric():
     ("change", "place"),
     [
         ({"latency_ms": -1.0}, r"'latency_ms', row 2: -1\.0"),
-        ({"latency_ms": "fast"}, "'latency_ms', row 2: 'fast' is no number"),
+        ({"latency_ms": "fast"}, "'latency_ms', row 2: 'fast' is not a number"),
         ({"latency_ms": np.inf}, "'latency_ms', row 2: inf"),
         ({"utilisation": 1.5}, r"'utilisation', row 2: 1\.5"),
-        ({"batch_size": 2.5}, r"'batch_size', row 2: 2\.5 is no whole number"),
+        ({"batch_size": 2.5}, r"'batch_size', row 2: 2\.5 is not a whole number"),
         ({"batch_size": 0}, "'batch_size', row 2: 0"),
         ({"status": "fine"}, "'status', row 2: 'fine'"),
         ({"status": None}, "'status', row 2"),

@@ -180,7 +180,6 @@ def training_plan(
     layouts = {"best": kept, "misses": searched.misses, "front": found.front}
     runs = [one.run for several in layouts.values() for one in several]
     answers, is_one_power = _compared([own.run, *runs], own, known)
-    answer = answers[own.run]
     if is_one_power:
         own = replace(own, chosen=(*own.chosen, ONE_POWER))
     is_drawn = known.process is not None
@@ -189,7 +188,7 @@ def training_plan(
         for name, several in layouts.items()
     }
     return TrainingPlanOut(
-        **_about(asked, own, answer, in_use),
+        **_about(asked, own, answers[own.run], in_use),
         **listed,
         to_fit=None if searched.best else to_fit(own.run, own.device, known),
         objective=asked.objective,

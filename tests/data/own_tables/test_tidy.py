@@ -56,7 +56,7 @@ def test_rows_with_graphs_get_the_schema_of_measurements_and_common_synonyms():
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        ({"n": ["1"], "latency_ms": ["fast"]}, "'latency_ms', row 1: 'fast' is no number"),
+        ({"n": ["1"], "latency_ms": ["fast"]}, "'latency_ms', row 1: 'fast' is not a number"),
         ({"n": ["1", "2"], "time_s": ["1", "0"]}, "'time_s', row 2: latency_ms is 0;"),
         ({"n": ["1"], "latency_ms": ["inf"]}, "row 1: latency_ms is inf;"),
         ({"n": ["1"]}, "no column is a measured metric"),

@@ -75,7 +75,7 @@ def test_boards_for_graphics_hardly_do_fp64(name, graphics):
 
 def test_a_device_without_design_power_is_refused():
     device = V100.model_copy(update={"tdp_w": None})
-    with pytest.raises(ValueError, match="no design power"):
+    with pytest.raises(ValueError, match="no TDP"):
         saturating_load([device], 1.0, 0.3)
 
 

@@ -79,7 +79,7 @@ def test_the_mean_is_weighted_by_time():
 def test_a_waiting_device_draws_what_its_sheet_says_or_a_fifth():
     assert waiting_w(A30) == pytest.approx(33.0)
     assert waiting_w(A30.model_copy(update={"idle_w": 26.0})) == 26.0
-    with pytest.raises(ValueError, match="no design power"):
+    with pytest.raises(ValueError, match="no TDP"):
         waiting_w(A30.model_copy(update={"tdp_w": None}))
 
 

@@ -153,8 +153,8 @@ def own(count=1, metric="latency_ms", **subject):
     ("rows", "precision", "grade", "said"),
     [
         (20, "fp32", "A", "adapted to your measurements"),
-        (3, "fp32", "B", "but 3 times so (fp32, eager, inference)"),
-        (20, "amp", "B", "but never so (fp32, eager, inference)"),
+        (3, "fp32", "B", "but 3 times in this configuration (fp32, eager, inference)"),
+        (20, "amp", "B", "but never in this configuration (fp32, eager, inference)"),
     ],
 )
 def test_own_measurements_of_a_setting_grade_it_a_from_as_many_rows_as_in_a_release(
@@ -199,7 +199,7 @@ def test_a_scarce_setting_has_the_same_grade_on_every_device(limits):
     how = {"by": "device_time", "record": counted("t4", 19)}
     trusts = [graded(device, limits, **how) for device in ("rtx-4090", "l4")]
     assert [trust.grade for trust in trusts] == ["C", "C"]
-    assert "hardly any network was measured so" in trusts[0].reason
+    assert "few networks were measured in this configuration" in trusts[0].reason
 
 
 def test_without_devices_in_the_training_set_the_device_does_not_matter():

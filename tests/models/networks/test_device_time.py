@@ -196,7 +196,7 @@ def test_limits_name_what_left_the_training_range() -> None:
     assert "onnxruntime" in lines(replace(inside, software=Software(runtime="onnxruntime")))
     products = OperatorGraph(tuple(operator(512, 1024) for _ in range(9)), source="torch_export")
     far = replace(inside, workload=Network(products, 64, "amp"))
-    assert "kernels are unlike those of the training networks" in lines(far)
+    assert "kernels differ from those of the training networks" in lines(far)
     assert "share of linear" in lines(far)
     blank = TRAINING_GPUS[0].model_copy(update={"l2_mib": None})
     assert "l2_mib" in lines(replace(inside, device=blank))

@@ -388,7 +388,7 @@ def test_the_device_of_a_slice_may_be_named_on_the_command_line(checked):
     [
         (MANIFEST, "batch-size", "batchsize",
          "10: error: forerun.dev/batchsize: nothing reads it; did you mean forerun.dev/batch"),
-        (MANIFEST, '"64"', "64", "10: error: forerun.dev/batch-size: 64 is no text"),
+        (MANIFEST, '"64"', "64", "10: error: forerun.dev/batch-size: 64 is not text"),
         (MANIFEST, "resnet50", "resnet51x", "9: error: forerun.dev/graph: No graph"),
         (MANIFEST, '"64"', '"65536"', "7: error: l4: does not fit"),
         (MANIFEST, "gpu: 1", "gpu: 2", "15: warning: nvidia.com/gpu: 2 are requested"),

@@ -186,9 +186,9 @@ def test_rank_by_cost_takes_prices_of_ranked_devices(squeezenet):
         forerun.rank(squeezenet, device="l4", prices_per_hour=prices)
     with pytest.raises(forerun.InputError, match="t4 is not among the devices"):
         forerun.rank(squeezenet, device="l4", objective="cost", prices_per_hour=prices)
-    with pytest.raises(forerun.InputError, match="objective 'speed' is none of"):
+    with pytest.raises(forerun.InputError, match="objective 'speed' is not one of"):
         forerun.rank(squeezenet, objective="speed")
-    with pytest.raises(forerun.InputError, match="risk 'none' is none of"):
+    with pytest.raises(forerun.InputError, match="risk 'none' is not one of"):
         forerun.rank(squeezenet, risk="none")
 
 
@@ -214,7 +214,7 @@ def test_sweep_advises_a_limit(squeezenet, client):
     assert sweep.to_dict() == client.post("/v1/power/sweep", json=asked).json()
     chosen = forerun.sweep(squeezenet, device="a100-pcie-80gb", limits_w=[150, 250], **options)
     assert [run.limit_w for run in chosen] == [150, 250]
-    with pytest.raises(forerun.InputError, match="slow_down -1 is no share"):
+    with pytest.raises(forerun.InputError, match="slow_down -1 is not a share"):
         forerun.sweep(squeezenet, device="l4", slow_down=-1)
 
 
@@ -345,7 +345,7 @@ def test_devices_are_found_by_kind_vendor_and_name():
     assert everything.to_dict()["devices"][0]["name"] == everything[0].name
     with pytest.raises(UnknownDevice):
         forerun.devices(kind="cpu")["l4"]
-    with pytest.raises(forerun.InputError, match="kind 'toaster' is none of"):
+    with pytest.raises(forerun.InputError, match="kind 'toaster' is not one of"):
         forerun.devices(kind="toaster")
 
 

@@ -96,7 +96,7 @@ def test_a_network_of_timm_is_read_by_name():
         ({"layers": 3}, "this one has none of these"),
         ("gone.onnx", "there is no such file"),
         (".", "it is a folder; give a file"),
-        (b"not a model", "neither an ONNX model"),
+        (b"not a model", "not an ONNX model"),
     ],
 )
 def test_what_is_no_model_is_refused_in_one_line(given, said):

@@ -197,7 +197,7 @@ def test_where_nothing_is_detected_a_black_box_is_proposed(tmp_path):
         detected_cpu("x", tmp_path)
     assert last_cache_mib(tmp_path) is None
     assert not black_box_sheet("x", "cpu").has_sheet
-    with pytest.raises(BadSheet, match="none of gpu"):
+    with pytest.raises(BadSheet, match="not one of gpu"):
         black_box_sheet("x", "toaster")
 
 

@@ -335,7 +335,7 @@ LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl"
         (("--concurrency", "5", "--format", "fp3"), "^--format: Cannot read the"),
         (
             ("--concurrency=5", "--engine=llama.cpp", "--quantization=fp8"),
-            "^--quantization: .*fp8 is not known; known are .*q4_k_m",
+            "^--quantization: .*'fp8' is not known; known are .*q4_k_m",
         ),
     ],
 )

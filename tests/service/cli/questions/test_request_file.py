@@ -88,7 +88,7 @@ def test_a_network_by_name_takes_all_options(forerun):
         (("nb201-phone", "--batch-size", "8"), "--batch-size: such a question says"),
         (("neighbours", "--batch-size", "8"), "--batch-size: such a question says"),
         (("neighbours", "--device", "l4"), "--device: such a question is about one host"),
-        (("resnet18", "--device", "l4", "--instances", "2"), "--instances is of processors"),
+        (("resnet18", "--device", "l4", "--instances", "2"), "--instances applies only to processors"),
         (("resnet18", "--device", "l5"), "--device: No device named 'l5'"),
         (
             ("resnet18", "--device", "l4", "--steps", "9"),
@@ -109,8 +109,8 @@ def test_what_names_cannot_do_is_said(forerun, words, said):
         ({"kind": "poem"}, "`kind` is one of kernel, network"),
         ({"workload": {**NB201, "cells": 3}}, "workload.nb201.cells"),
         ({"candidate": {}, "host": {}}, "candidate.name: Field required"),
-        ({"title": "nothing"}, "neither an ONNX model"),
-        ("{", "neither an ONNX model"),
+        ({"title": "nothing"}, "not an ONNX model"),
+        ("{", "not an ONNX model"),
     ],
 )
 def test_a_file_that_is_no_valid_question_names_the_field(forerun, written, content, said):

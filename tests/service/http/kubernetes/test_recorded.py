@@ -127,7 +127,7 @@ def test_labels_and_annotations_of_nodes_are_read():
 @pytest.mark.parametrize(
     ("body", "named"),
     [
-        (b"{", "no JSON"),
+        (b"{", "not JSON"),
         (b"\xff", "no"),
         (b"[]", "object"),
         (b"{}", "Pod"),
