@@ -88,7 +88,10 @@ def test_a_network_by_name_takes_all_options(forerun):
         (("nb201-phone", "--batch-size", "8"), "--batch-size: such a question says"),
         (("neighbours", "--batch-size", "8"), "--batch-size: such a question says"),
         (("neighbours", "--device", "l4"), "--device: such a question is about one host"),
-        (("resnet18", "--device", "l4", "--instances", "2"), "--instances applies only to processors"),
+        (
+            ("resnet18", "--device", "l4", "--instances", "2"),
+            "--instances applies only to processors",
+        ),
         (("resnet18", "--device", "l5"), "--device: No device named 'l5'"),
         (
             ("resnet18", "--device", "l4", "--steps", "9"),
