@@ -43,7 +43,7 @@ def test_a_file_that_is_no_model_is_explained_beside_the_field(page_at, tmp_path
     page.set_input_files("#file", wrong)
     line = page.locator("#upload-problem .problem")
     line.wait_for()
-    assert "it is not an ONNX model" in line.inner_text()
+    assert "neither an ONNX model nor an operator graph" in line.inner_text()
     page.wrong.clear()  # the browser reports the refused upload in its console
 
 
