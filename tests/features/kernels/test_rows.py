@@ -482,3 +482,27 @@ def test_every_kernel_has_a_label_and_kernels_with_labels_add_up(query: Query) -
         products = (kernels.role == role) & IS_PRODUCT[kernels.kind] & whole
         for row in np.flatnonzero(products).tolist():
             assert labels[row].endswith(f"-> 1x{TOKENS}x{own[row]:.0f}")
+
+
+def backward_of(part: Launch, **setup: object) -> RunKernels:
+    """The kernels that a training step adds to those of this launch."""
+    kernels = RunKernels.of(Kernels.of((part,), 1.0))
+    step_of = TrainingStep.of(TrainingSetup(**setup))  # type: ignore[arg-type]
+    added = kernels.with_backward(step_of, _Trained.of(GRAPH, step_of), 2.0)
+    return added.take((added.kind == kernels.kind[0]) & (added.role != FORWARD))
+
+
+@pytest.mark.parametrize("setup", [{}, {"lora_rank": 8}], ids=["whole", "lora"])
+def test_attention_runs_backward_with_five_products_for_two_though_weights_are_frozen(
+    setup,
+) -> None:
+    fused = product(12 * 64, 64, 32, "attention/1/0/0", groups=12.0)
+    back = backward_of(fused, **setup)
+    assert back.work.sum() == pytest.approx(2.5 * fused.work)
+    scores = product(12 * 64, 64, 32, "bmm/1/1", groups=12.0)
+    assert backward_of(scores, **setup).work.sum() == pytest.approx(2 * scores.work)
+
+
+def test_images_get_no_gradient() -> None:
+    stem = product(196, 768, 768, "stem_conv/1/1")
+    assert backward_of(stem).role.tolist() == [WEIGHT_GRADIENT]
