@@ -25,7 +25,7 @@ EXAMPLE_PIPELINE: Final = example("pipeline")
 MOST_STAGES: Final = 50
 MOST_LINKS: Final = 200
 MOST_ALTERNATIVES: Final = 20
-Rate = Annotated[float, Field(gt=0, le=1e12)]
+Rate = Annotated[float, Field(ge=1e-6, le=1e12)]
 Usd = Annotated[float, Field(ge=0, le=1e6)]
 
 
@@ -42,13 +42,13 @@ class StageIn(Strict):
     """the software that runs the workload"""
     operation: OperationIn = Field(default_factory=OperationIn)
     """how the device is operated"""
-    clock_mhz: Annotated[float, Field(gt=0, le=1e5)] | None = None
+    clock_mhz: Annotated[float, Field(ge=1e-3, le=1e5)] | None = None
     """clock of a hardware design, MHz"""
     count: int = Field(default=1, ge=1, le=100_000)
     """replicas that share the items"""
     items_per_call: Annotated[int, Field(ge=1, le=LARGEST_BATCH)] | None = None
     """items of one call; the batch of the workload when absent"""
-    time_ms: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    time_ms: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None
     """time of a call in place of a workload, milliseconds"""
     time_variation: float = Field(default=0.0, ge=0, le=10)
     """standard deviation of the time of calls over its mean"""
@@ -76,11 +76,11 @@ class LinkIn(Strict):
     source: Name = Field(alias="from", description="name of the stage that items leave")
     to: Name
     """name of the stage that they enter"""
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    share: Annotated[float, Field(ge=1e-6, le=1)] = 1.0
     """share of the items that take this link; each link of a stage is offered all"""
     bytes_per_item: Annotated[float, Field(ge=0, le=1e15)] = 0.0
     """size of an item, bytes"""
-    bandwidth_gb_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    bandwidth_gb_s: Annotated[float, Field(ge=1e-9, le=1e6)] | None = None
     """bandwidth, GB/s"""
     over: Literal["pcie", "interconnect", "network"] | None = None
     """usual bandwidth in place of a figure: PCI Express 4.0, or the slower of both devices'
