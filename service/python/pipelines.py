@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from forerun.data.metrics import with_unit
 from forerun.service.answers import pipelines
 from forerun.service.problems import valid
 from forerun.service.python.session import session
@@ -62,6 +63,11 @@ class Pipeline(Answered):
         ]  # fmt: skip
         lines = [
             f"latency {self.latency_ms}",
+            *(f"{words} {with_unit(value, unit)}" for words, value, unit in (
+                ("power while all are busy", out.busy_power_w, "W"),
+                ("energy of an item", out.energy_per_item_j, "J"),
+                ("price of an hour", out.usd_per_hour, "USD"),
+            ) if value is not None),
             *(
                 [f"latency at the rate {self.latency_at_rate_ms}"]
                 if self.latency_at_rate_ms
@@ -71,7 +77,7 @@ class Pipeline(Answered):
             *(f"{one.stage} = {one.name}: {one.text()}" for one in self.alternatives),
             *(f"{which}: {why}" for which, why in out.unanswered.items()),
             GRADES,
-        ]
+        ]  # fmt: skip
         title = f"{self.title}: {out.text()}, limited by {self.bottleneck}"
         headings = ("", "device", "a call", "at most", "busy", "headroom", "wait", "trust")
         return View(title, headings, rows, lines, self.limits)
