@@ -16,7 +16,7 @@ from forerun.data.language_models.training import Cluster
 from forerun.data.list_prices import list_price
 from forerun.features.links import PCIE_BYTES_S, Links
 from forerun.models.answers.served_models import InUse
-from forerun.models.limit import LATENCY, PEAK_MEMORY, Grade, Limit
+from forerun.models.limit import LATENCY, PEAK_MEMORY, Limit
 from forerun.models.pipelines import (
     CLOSE,
     Flow,
@@ -102,14 +102,9 @@ class Stage:
     out: PredictionOut | None = None
 
     @property
-    def grade(self) -> Grade | None:
-        """Trust in its time; None where that was given."""
-        return self.call_ms.grade if isinstance(self.call_ms, EstimateOut) else None
-
-    @property
-    def grade_reason(self) -> str | None:
-        """The reason for the grade."""
-        return self.call_ms.grade_reason if isinstance(self.call_ms, EstimateOut) else None
+    def trust(self) -> EstimateOut | None:
+        """Its time with a grade; None where that was given."""
+        return self.call_ms if isinstance(self.call_ms, EstimateOut) else None
 
     @property
     def power_w(self) -> float | None:
@@ -426,8 +421,8 @@ def _figures(stages: Sequence[Stage], asked: PipelineIn) -> FiguresOut:
         missing["latency_at_rate_ms"] = NO_RATE if wanted is None else (
             f"the queue of {flow.bottleneck} grows without bound: it takes {most:,.4g} items/s"
         )  # fmt: skip
-    graded = [one for one in stages if one.grade is not None]
-    worst = max(graded, key=lambda one: one.grade or "", default=None)
+    graded = [(one.trust, one.asked.name) for one in stages if one.trust is not None]
+    worst, name = max(graded, key=lambda own: own[0].grade, default=(None, ""))
     return FiguresOut(
         throughput_per_s=_interval(flow.throughput_per_s, stages, "items/s"),
         bottleneck=flow.bottleneck,
@@ -436,7 +431,7 @@ def _figures(stages: Sequence[Stage], asked: PipelineIn) -> FiguresOut:
         **known,
         missing=missing,
         grade=worst and worst.grade,
-        grade_reason=worst and f"{worst.asked.name}: {worst.grade_reason}",
+        grade_reason=worst and f"{name}: {worst.grade_reason}",
         stations=[*_station_outs(stages, asked, stations, flow, busy, waits)],
     )
 
@@ -490,18 +485,18 @@ def _station_outs(
         stage, most = of.get(name), flow.capacity_per_s[name]
         bounded, wait = bool(isfinite(most[0])), 1e3 * float(waits.get(name, [np.inf])[0])
         alone = [] if stage is None else [stage]
-        time = _interval(1e3 * station.call_s, alone, "ms")
+        trust = stage and stage.trust
         yield StationOut(
             name=name,
             device=stage.device.name if stage and stage.device else None,
-            time_ms=time,
+            time_ms=_interval(1e3 * station.call_s, alone, "ms"),
             throughput_per_s=_interval(most, alone, "items/s") if bounded else None,
             utilisation=busy[name],
             headroom=float(most[0]) / rate - 1.0 if bounded else None,
             wait_ms=wait if isfinite(wait) else None,
             power_w=stage and stage.mean_power_w(1.0),
-            grade=stage and stage.grade,
-            grade_reason=stage and stage.grade_reason,
+            grade=trust and trust.grade,
+            grade_reason=trust and trust.grade_reason,
         )
 
 
@@ -518,7 +513,7 @@ def _limits(stages: Sequence[Stage], whole: FiguresOut) -> list[LimitOut]:
         found += [
             limit.model_copy(update={"message": f"{one.asked.name}: {limit.message}"})
             for limit in said
-            if limit.metric != PEAK_MEMORY
+            if limit.metric != PEAK_MEMORY or limit.severity == "refusal"
         ]
     return found
 
@@ -532,17 +527,13 @@ def _ranked(
         latency = own[2].latency_at_rate_ms or own[2].latency_ms
         return -own[2].throughput_per_s.value, latency.value
 
-    return [
-        AlternativeOut(
-            **dict(own), rank=rank, stage=stage, name=name, differences=_differences(own, whole)
-        )
-        for rank, (stage, name, own) in enumerate(sorted(others, key=key), 1)
-    ]
-
-
-def _differences(own: FiguresOut, whole: FiguresOut) -> dict[str, float | None]:
-    pairs = {name: (getattr(own, name), getattr(whole, name)) for name in COMPARED}
-    return {
-        name: None if None in pair else float(pair[0]) - float(pair[1])
-        for name, pair in pairs.items()
-    }
+    found = []
+    for rank, (stage, name, own) in enumerate(sorted(others, key=key), 1):
+        pairs = {one: (getattr(own, one), getattr(whole, one)) for one in COMPARED}
+        differences = {
+            one: None if None in pair else float(pair[0]) - float(pair[1])
+            for one, pair in pairs.items()
+        }
+        more = {"rank": rank, "stage": stage, "name": name, "differences": differences}
+        found.append(AlternativeOut(**dict(own), **more))
+    return found

@@ -128,7 +128,7 @@ class StationOut(Described):
     device: str | None
     """its device; null for a link, and where only a time was given"""
     time_ms: IntervalOut
-    """time of a call, or of an item on a link, ms"""
+    """time of a call, or of an item on a link, milliseconds"""
     throughput_per_s: IntervalOut | None
     """items that enter the pipeline at most while it keeps up; null for a link without a size"""
     utilisation: float
@@ -136,8 +136,8 @@ class StationOut(Described):
     headroom: float | None
     """its throughput over the rate, less 1; negative where it falls short"""
     wait_ms: float | None
-    """mean time before a call at the asked rate, at the best estimates of all times, ms; null
-    without a rate, and where the queue grows without bound"""
+    """mean time before a call at the asked rate, by best estimates, milliseconds; null without a
+    rate, and where the queue grows without bound"""
     power_w: float | None
     """power of all replicas while they work, W"""
     grade: Grade | None
@@ -155,10 +155,10 @@ class FiguresOut(Described):
     bottleneck: str
     """stage or link that limits it"""
     latency_ms: IntervalOut
-    """time of an item that nothing delays, on the slowest path, ms"""
+    """time of an item that nothing delays, on the slowest path, milliseconds"""
     latency_at_rate_ms: IntervalOut | None
-    """mean time of an item at the asked rate with queues and with calls that fill, ms; `high` is
-    null where the upper ends of the times saturate"""
+    """mean time of an item at the asked rate with queues and with calls that fill, milliseconds;
+    `high` is null where the upper ends of the times saturate"""
     power_w: float | None
     """mean power at the rate, W, of what is busy and of what waits"""
     busy_power_w: float | None
