@@ -165,3 +165,19 @@ def test_every_door_gives_the_same_answer(adapting, home, monkeypatch, capsys, t
         assert json.loads(capsys.readouterr().out) == over_http
     with pytest.raises(InputError, match="rate_per_s"):
         forerun.pipeline(**EXAMPLE_PIPELINE | {"rate_per_s": -1})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("[]", "holds no object"), ("a: [", "line 2 is not YAML"), (None, "No such file")],
+)
+def test_a_file_that_is_no_question_is_one_line(home, monkeypatch, capsys, tmp_path, content, said):
+    file = tmp_path / "chain.yaml"
+    if content is not None:
+        file.write_text(content + "\n")
+    monkeypatch.setattr(sys, "argv", ["forerun", "pipeline", str(file)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    err = capsys.readouterr().err
+    assert left.value.code == 2
+    assert said in err and err.count("\n") == 1

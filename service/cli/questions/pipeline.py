@@ -33,6 +33,8 @@ def pipeline(
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise BadRequest(f"{file} cannot be read: {why_unreadable(error)}.") from None
+    if not isinstance(content, dict):
+        raise BadRequest(f"{file} holds no object; give one with `stages` and `links`.")
     asked = valid(PipelineIn, content)
     devices, graphs = o.devices_known(), graphs_of(Settings.load())
     in_use = o.in_use(devices, asked.kinds)
