@@ -70,6 +70,17 @@ def test_one_server_is_the_queue_of_pollaczek_and_khinchine():
         assert wait == pytest.approx(0.4 * 4.0 * (1.0 + variation**2) / 2.0 / (1.0 - 0.8))
 
 
+@pytest.mark.parametrize("servers", (2, 8, 30))
+def test_exponential_servers_wait_as_erlang_says(servers):
+    offered = 0.8 * servers
+    blocked = 1.0
+    for number in range(1, servers + 1):
+        blocked = offered * blocked / (number + offered * blocked)
+    waits = blocked / (1.0 - 0.8 * (1.0 - blocked))
+    wait = waits_at(chain([(2.0, servers, 1.0, 1)]), {"s0": 1.0}, offered / 2.0)["s0"][0]
+    assert 2.0 + wait == pytest.approx(2.0 + waits * 2.0 / servers / (1.0 - 0.8), rel=0.03)
+
+
 def test_items_that_leave_do_not_load_what_follows_and_joins_wait_for_all():
     fork = chain([(1.0, 1, 0.0, 1)]) | {
         "left": Station(np.full(3, 3.0), after=("s0",), share=0.25),
@@ -110,6 +121,7 @@ TANDEMS = {
     "exponential": [(1.0, 1, 1.0, 1), (1.0, 1, 1.0, 1)],
     "servers": [(1.0, 1, 0.5, 1), (2.0, 2, 0.5, 1), (4.0, 4, 0.0, 1)],
     "batches": [(0.4, 1, 0.0, 1), (4.0, 1, 0.0, 8), (0.4, 1, 0.0, 1)],
+    "after a batch": [(1.0, 1, 0.0, 8), (0.9, 1, 0.0, 1)],
     "language model": [(32.0, 32, 0.0, 1), (0.9, 1, 0.2, 1)],
 }
 
