@@ -13,7 +13,7 @@ from forerun.service.stores.database.upgrading import imported
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.keys import KeyStore
 from forerun.service.stores.model_file_cache import cached_answer
-from forerun.service.stores.places import place_of
+from forerun.service.stores.places import Place, place_of
 from tests.service.conftest import GRAPH, linear_row
 from tests.service.stores.database.conftest import connect as connect
 from tests.service.stores.database.conftest import opened as opened
@@ -107,7 +107,7 @@ def test_a_database_keeps_tenants_apart_and_imports_each(tmp_path, connect, monk
     database = connect()
     for tenant in TENANTS:
         home = place_of(Settings(home=tmp_path, tenant=tenant))
-        KeyStore(home / "keys").create(str(tenant), "read")
+        KeyStore(Place(home) / "keys").create(str(tenant), "read")
     copied, left_out = imported(tmp_path, database)
     assert copied == {"keys": 1, "tenants/vision/keys": 1, "tenants/speech/keys": 1}
     assert not left_out

@@ -14,6 +14,7 @@ from forerun.service.answers.observing import observe, summary_of
 from forerun.service.schemas.measured_rows import BadMeasurement, MeasuredRow, queries_of
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.places import Place
 from tests.devices import CATALOG, H100
 
 BASE = LoadedPredictor(Router((LlmLatency(),)), "closed-form", "2026-01-01", "")
@@ -36,8 +37,11 @@ def make(tmp_path):
     """Adaptations over one folder, as several processes have them."""
 
     def made(base=BASE):
-        devices, graphs = DeviceStore(tmp_path / "devices"), GraphStore(tmp_path / "graphs", 10)
-        return Adaptation(base, tmp_path / "measurements", devices, graphs.get, 10)
+        devices, graphs = (
+            DeviceStore(Place(tmp_path) / "devices"),
+            GraphStore(Place(tmp_path) / "graphs", 10),
+        )
+        return Adaptation(base, Place(tmp_path) / "measurements", devices, graphs.get, 10)
 
     return made
 
@@ -180,13 +184,13 @@ def test_degrees_that_no_engine_runs_are_refused(adaptation, tmp_path, changes, 
         if kept == "learnt":
             adaptation.learn(H100.name, rows)
         else:
-            observe(adaptation, DeviceStore(tmp_path / "devices"), H100.name, rows)
+            observe(adaptation, DeviceStore(Place(tmp_path) / "devices"), H100.name, rows)
     assert refused.value.field == ("measurements", 0, "workload", *path)
 
 
 def test_an_adaptation_is_scored_by_the_answers_as_observations_are(make, tmp_path):
     """Rates of two predictors make up an answer, which the predictor of times alone does not."""
-    adaptation, devices = make(bundled()), DeviceStore(tmp_path / "devices")
+    adaptation, devices = make(bundled()), DeviceStore(Place(tmp_path) / "devices")
     runs = [row(n, tpot_ms=1.3 * n**0.5, ttft_ms=30.0 * n**0.5) for n in (16, 32, 64, 128)]
     live = summary_of(observe(adaptation, devices, H100.name, runs).kept)
     learnt = adaptation.learn(H100.name, runs).errors.metrics

@@ -14,6 +14,7 @@ from forerun.data.graph import OperatorGraph
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import AdaptationStore
+from forerun.service.stores.places import Place
 from forerun.training.leaderboard.entries import FORMAT
 from tests.service.faults.asking import Asking, graph
 from tests.service.real_server import RealServer, real_server
@@ -195,7 +196,7 @@ def test_a_sheet_is_mended_when_it_is_registered_again(damaged, how):
     assert damaged.ask("GET", f"/v1/devices/{how}").status_code == 404
     assert damaged.ask.put_device(how).status_code == 200
     assert damaged.ask("GET", f"/v1/devices/{how}").json()["name"] == how
-    assert DeviceStore(damaged.home / "devices").catalog.get(how).name == how
+    assert DeviceStore(Place(damaged.home) / "devices").catalog.get(how).name == how
 
 
 def test_measurements_of_a_damaged_file_can_be_given_again(damaged):
@@ -204,5 +205,5 @@ def test_measurements_of_a_damaged_file_can_be_given_again(damaged):
     assert damaged.ask("GET", "/v1/devices/l4/measurements").json()["sets"] == []
     again = damaged.ask.put_rows(64)
     assert again.status_code == 201
-    (stored,) = AdaptationStore(damaged.home / "measurements").live("l4")
+    (stored,) = AdaptationStore(Place(damaged.home) / "measurements").live("l4")
     assert stored.id == again.json()["set"]

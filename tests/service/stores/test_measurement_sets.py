@@ -14,7 +14,7 @@ from forerun.service.stores.measurement_sets import (
     ReusedKey,
     UnknownSet,
 )
-from forerun.service.stores.places import StoreFull
+from forerun.service.stores.places import Place, StoreFull
 from tests.service.conftest import linear_row
 
 
@@ -24,7 +24,7 @@ def rows(*latencies: float) -> list[MeasuredRow]:
 
 @pytest.fixture
 def store(tmp_path) -> AdaptationStore:
-    return AdaptationStore(tmp_path)
+    return AdaptationStore(Place(tmp_path) / "measurements")
 
 
 def keep(store, device="l4", *latencies):
@@ -36,7 +36,7 @@ def keep(store, device="l4", *latencies):
 def test_undone_sets_stay_and_are_out_of_use(store, tmp_path):
     first, second = keep(store), keep(store)
     store.undo(store.get("l4"))
-    for one in (store, AdaptationStore(tmp_path)):
+    for one in (store, AdaptationStore(Place(tmp_path) / "measurements")):
         assert [s.undone for s in one.sets()] == [False, True]
         assert one.live() == (first,)
         assert one.get("l4", second.id).rows == second.rows
@@ -71,10 +71,10 @@ def test_a_folder_of_an_earlier_version_is_read(tmp_path):
         '{"format":"forerun.measurements/1","id":"20260102T030405000006-0a1b2c","device":"l4",'
         f'"time":"2026-01-02T03:04:05.000006Z","rows":[{row}]}}\n'
     )
-    (stored,) = AdaptationStore(tmp_path).sets()
+    (stored,) = AdaptationStore(Place(tmp_path) / "measurements").sets()
     assert (stored.device, stored.rows, stored.undone) == ("l4", tuple(rows(1.5)), False)
     (tmp_path / f"{name}.undone").touch()
-    assert AdaptationStore(tmp_path).sets()[0].undone
+    assert AdaptationStore(Place(tmp_path) / "measurements").sets()[0].undone
 
 
 def test_a_set_under_another_name_is_left_out(store, tmp_path, capsys):
@@ -126,7 +126,7 @@ def test_a_request_is_found_again_by_its_key_also_by_another_process(store, tmp_
     if source == "observe":
         made = store.new_observations("l4", rows(1.0), ["linear"], REQUEST)
     store.put(made.model_copy(update={"answer": '{"mape_after": null}'}))
-    for one in (store, AdaptationStore(tmp_path)):
+    for one in (store, AdaptationStore(Place(tmp_path) / "measurements")):
         found = one.before("l4", REQUEST)
         assert (found.id, found.source) == (made.id, source)
         assert found.answer == '{"mape_after": null}'
@@ -150,7 +150,7 @@ def test_a_key_with_other_content_is_refused(store):
 
 
 def test_of_the_same_requests_at_once_one_is_stored(tmp_path):
-    stores = [AdaptationStore(tmp_path) for _ in range(4)]
+    stores = [AdaptationStore(Place(tmp_path) / "measurements") for _ in range(4)]
 
     def attempt(number):
         store = stores[number % 4]
@@ -162,13 +162,13 @@ def test_of_the_same_requests_at_once_one_is_stored(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         ids = set(pool.map(attempt, range(24)))
     assert len(ids) == 1
-    assert len(AdaptationStore(tmp_path).sets("l4", "observe")) == 1
+    assert len(AdaptationStore(Place(tmp_path) / "measurements").sets("l4", "observe")) == 1
 
 
 def test_a_damaged_file_does_not_stand_for_its_request(store, tmp_path):
     made = observe(store, request=REQUEST)
     (tmp_path / "observed" / f"l4.{made.id}.json").write_text("{")
-    again = AdaptationStore(tmp_path)
+    again = AdaptationStore(Place(tmp_path) / "measurements")
     assert again.before("l4", REQUEST) is None
     assert observe(again, request=REQUEST).id != made.id
 
@@ -196,7 +196,7 @@ def test_a_file_with_too_few_families_is_damaged(store, tmp_path):
     made = observe(store, 1.0, 2.0)
     file = tmp_path / "observed" / f"l4.{made.id}.json"
     file.write_text(file.read_text().replace('["linear","linear"]', '["linear"]'))
-    assert kept(AdaptationStore(tmp_path)) == []
+    assert kept(AdaptationStore(Place(tmp_path) / "measurements")) == []
 
 
 def test_observations_are_apart_from_what_is_adapted_to(store):
