@@ -19,6 +19,7 @@ from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
 from forerun.service.schemas.measured_rows import MeasuredRow, queries_of
 from forerun.service.settings import Settings
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import MeasurementSet
@@ -138,7 +139,7 @@ def test_a_network_keeps_its_graph_when_uploads_are_deleted(make, tmp_path):
     network = {"kind": "network", "graph": digest, "batch_size": 8}
     row = MeasuredRow.model_validate({"workload": network, "metrics": {"latency_ms": 0.5}})
     make().learn("l4", [row] * 3)
-    (tmp_path / "graphs" / f"{digest}.json").unlink()
+    uploads.delete(digest)
     # The same measurement sent three times counts once.
     assert make().current().rows == {make()._devices.get("l4"): 1}
 
@@ -148,10 +149,10 @@ def test_a_damaged_copy_of_a_graph_is_mended_from_the_upload(make, tmp_path):
     network = {"kind": "network", "graph": digest, "batch_size": 8}
     row = MeasuredRow.model_validate({"workload": network, "metrics": {"latency_ms": 0.5}})
     make().learn("l4", [row])
-    copy = tmp_path / "measurements" / "graphs" / f"{digest}.json"
-    copy.write_text("{")
+    copies = Place(tmp_path) / "measurements" / "graphs"
+    Records.of_texts(copies).put(f"{digest}.json", "{")
     assert list(make().current().rows.values()) == [1]
-    assert GraphStore(copy.parent, 10).get(digest) == GRAPH
+    assert GraphStore(copies, 10).get(digest) == GRAPH
 
 
 def test_what_cannot_be_learnt_from_any_more_is_left_out_and_logged(
@@ -163,7 +164,7 @@ def test_what_cannot_be_learnt_from_any_more_is_left_out_and_logged(
     adaptation.learn("l4", rows(2.0, trained, adaptation._devices.get("l4")))
     after = answer(adaptation)
     adaptation.learn("my-card", rows(2.0, trained, card))
-    (tmp_path / "devices/my-card.json").unlink()
+    adaptation._devices.delete("my-card")
     assert (answer(make()) == after).all()
     assert "my-card" in capsys.readouterr().err
 
@@ -224,12 +225,12 @@ def test_asking_once_touches_no_folder(tmp_path, trained):
     assert not home.exists()
 
 
-def test_files_hold_what_was_sent(make, tmp_path, trained):
+def test_records_hold_what_was_sent(make, tmp_path, trained):
     adaptation = make()
     given = rows(2.0, trained, adaptation._devices.get("l4"))
     adaptation.learn("l4", given)
-    (file,) = (tmp_path / "measurements").glob("*.json")
-    content = json.loads(file.read_text())
+    (text,) = Records.of_texts(Place(tmp_path) / "measurements").values().values()
+    content = json.loads(text)
     assert content["format"] == "forerun.measurements/1"
     assert [MeasuredRow.model_validate(row) for row in content["rows"]] == given
     assert isinstance(queries_of(given, adaptation._devices.get("l4"), GraphStore)[0], Query)

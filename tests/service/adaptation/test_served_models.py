@@ -12,6 +12,7 @@ from forerun.service.adaptation.measurement_files import read_rows
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.observing import observe, summary_of
 from forerun.service.schemas.measured_rows import BadMeasurement, MeasuredRow, queries_of
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.places import Place
@@ -85,8 +86,8 @@ def test_stored_runs_keep_an_acceptance_that_was_never_given(adaptation, make, t
     drafting = {**SERVED, "concurrency": 8, "engine": {"draft_tokens": 4, "draft_acceptance": 0.0}}
     given = {"workload": drafting, "metrics": {"tpot_ms": 40.0}}
     adaptation.learn(H100.name, [MeasuredRow.model_validate(given)])
-    [stored] = (tmp_path / "measurements").glob("*.json")
-    assert '"draft_acceptance":0.0' in stored.read_text()
+    [stored] = Records.of_texts(Place(tmp_path) / "measurements").values().values()
+    assert '"draft_acceptance":0.0' in stored
     assert len(make().rows_of(H100.name) or []) == 1
 
 

@@ -11,6 +11,7 @@ from forerun.service.answers.drift import Drift
 from forerun.service.answers.observing import family_of, log_ratios
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.measurements import GivenEstimate
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.measurement_sets import AdaptationStore
 from forerun.service.stores.places import Place
 from tests.devices import L4
@@ -193,10 +194,9 @@ def test_what_did_not_change_is_not_read_again(store, chance, monkeypatch):
 def test_a_damaged_file_spoils_no_report(store, chance, tmp_path):
     made = observe(store, chance, 20)
     observe(store, chance, 25)
-    (tmp_path / "observed" / f"l4.{made.id}.json").write_text("{}")
-    assert Drift(AdaptationStore(Place(tmp_path) / "measurements")).report().observations == {
-        "l4": 25
-    }
+    place = Place(tmp_path) / "measurements"
+    Records.of_texts(place / "observed").put(f"l4.{made.id}.json", "{}")
+    assert Drift(AdaptationStore(place)).report().observations == {"l4": 25}
 
 
 @pytest.mark.parametrize(

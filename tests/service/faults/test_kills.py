@@ -18,6 +18,7 @@ from threading import Timer
 import httpx
 import pytest
 
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import AdaptationStore
@@ -67,9 +68,10 @@ def ingest(server: RealServer, numbers: "count[int]", enough: int) -> dict[str, 
 
 
 def stored(home: Path) -> dict[str, set[str]]:
-    """Kind of write -> what the files hold."""
+    """Kind of write -> what the folder holds."""
     graphs = GraphStore(Place(home) / "graphs", 1)
-    digests = [path.stem for path in (home / "graphs").glob("*.json")]
+    names = Records.of_texts(Place(home) / "graphs").names()
+    digests = [name.removesuffix(".json") for name in names]
     return {
         "graphs": {graphs.get(digest).digest for digest in digests},
         "devices": set(DeviceStore(Place(home) / "devices").catalog.names()),

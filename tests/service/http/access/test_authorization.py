@@ -194,7 +194,7 @@ def test_a_public_service_stays_closed_when_its_folder_of_keys_disappears(settin
     named = settings.model_copy(update={"host": host})
     keys_of(named).create("one", "read")
     assert asks_for_keys(named, keys_of(named))
-    shutil.rmtree(settings.home / "keys")
+    shutil.rmtree(settings.home)
     assert asks_for_keys(named, keys_of(named)) == asks
 
 
