@@ -60,7 +60,7 @@ class Settings(BaseModel):
     database_url: SecretStr | None = None
     """address of a PostgreSQL database that replicas share,
     postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which keeps measurements, devices, graphs and
-    keys in place of `home`"""
+    keys in place of a file in `home`"""
     tenant: Annotated[str, Field(pattern=TENANT_FORM)] | None = None
     """tenant whose measurements, devices, graphs and keys this process uses, and no other one's: 1
     to 64 lower-case letters, digits and hyphens, a letter or digit first. Without it the process
