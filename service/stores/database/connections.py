@@ -391,7 +391,7 @@ class FileDatabase(Database):
 
     def _copied(self) -> Path:
         """A database of the files in a folder that cannot be written; it ends with this object."""
-        if self._copy is None:
+        if self._copy is None or not self._copy.exists():
             folder = Path(mkdtemp(prefix="forerun-"))
             finalize(self, shutil.rmtree, folder, ignore_errors=True)
             _make(folder / FILE, self._home)

@@ -231,11 +231,6 @@ class Records(Generic[Value]):
         changed, deleted = counters or (0, 0)
         self._is_used = self._is_used or counters is not None
         with self._order:
-            if changed < self._known:  # it is another database than before
-                with self._memory:
-                    for name in list(self._numbers):
-                        self._forget(name)
-                    self._known = 0
             if changed > self._known:
                 self._read_changes(connection, changed, is_whole=deleted > self._known)
 
@@ -327,6 +322,11 @@ class Records(Generic[Value]):
     def _begun(self, connection: "Connection") -> _Write[Value]:
         """Lock the store until the end of the transaction, and take over what others wrote."""
         counters = self._database.locked(connection, self.name)
+        if counters[0] < self._known:  # another file was put in the place of the database
+            with self._order, self._memory:
+                for name in list(self._numbers):
+                    self._forget(name)
+                self._known = 0
         self.take_over(connection, counters)
         return _Write(connection, counters[0] + 1)
 
