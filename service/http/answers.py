@@ -1,12 +1,16 @@
 """Resolve requests and answer them, with a cache of earlier answers."""
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
+from weakref import ref
 
 from forerun.data.columns import groups_of
 from forerun.data.device import Device
 from forerun.data.errors import InputError
+from forerun.data.graph import OperatorGraph
+from forerun.data.workload import Network
 from forerun.features.caches import Recent
 from forerun.features.deadline import check
 from forerun.models.answers.served_models import InUse
@@ -34,6 +38,97 @@ if TYPE_CHECKING:
     from forerun.service.answers.observing import Observed
 
 Outcome = TypeVar("Outcome")
+LARGEST_BYTES = 4 * 2**10
+"""Size of the largest body that is kept, with room for a spec sheet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An answer, and all that it was made of.
+
+    Attributes:
+        answer: the answer as JSON.
+        in_use: the predictor that answered.
+        device_name: name by which the request gave the device; None for a spec sheet.
+        device: the device.
+        digest: digest by which the request gave the graph; None for one operator.
+        graph: the graph, as long as it is in memory; None for one operator.
+    """
+
+    answer: bytes
+    in_use: InUse
+    device_name: str | None
+    device: Device
+    digest: str | None
+    graph: "ref[OperatorGraph] | None"
+
+
+class KnownBodies:
+    """Answers to requests that were sent before in the same bytes.
+
+    An answer is given only as long as the predictor in use, the device of that name and the graph
+    of that digest are the objects that it was made of. All of them are replaced by a change.
+
+    Args:
+        is_held: whether a predictor is in use as it is.
+        devices: spec sheets.
+        graphs: uploaded graphs.
+        kept: largest number of requests.
+    """
+
+    def __init__(
+        self,
+        is_held: Callable[[InUse], bool],
+        devices: DeviceStore,
+        graphs: GraphStore,
+        kept: int,
+    ) -> None:
+        self._is_held, self._devices, self._graphs = is_held, devices, graphs
+        self._known: Recent[bytes, _Known] = Recent(kept)
+
+    def answer(self, body: bytes) -> bytes | None:
+        """The answer to a request of these bytes, as JSON; None where it is not known any more."""
+        known = self._known.get(body)
+        if known is None or not self._is_held(known.in_use):
+            return None
+        name, digest = known.device_name, known.digest
+        if name is not None and self._devices.held(name) is not known.device:
+            return None
+        if known.graph is None or digest is None:
+            return known.answer
+        graph = self._graphs.held(digest)
+        return known.answer if graph is not None and graph is known.graph() else None
+
+    def keep(
+        self, body: bytes, asked: PredictIn, question: Question, in_use: InUse, answer: bytes
+    ) -> None:
+        """Keep the answer to a request, unless it is large.
+
+        Args:
+            body: bytes of the request.
+            asked: its content, about a graph by its digest or about one operator.
+            question: the question that it asks.
+            in_use: the predictor that answered.
+            answer: the answer, as JSON.
+        """
+        if len(body) > LARGEST_BYTES:
+            return
+        given, workload = asked.workload, question.query.workload
+        digest = given.graph if isinstance(given, NetworkIn) else None
+        assert digest is None or isinstance(digest, str)
+        self._known.put(
+            body,
+            _Known(
+                answer,
+                in_use,
+                asked.device if isinstance(asked.device, str) else None,
+                question.query.device,
+                digest,
+                ref(workload.graph) if isinstance(workload, Network) else None,
+            ),
+        )
+
+
 MOST_OF_CLUSTER = 500
 """Answers about devices of a cluster that are kept: scores of nodes follow a filter of them."""
 
@@ -48,6 +143,9 @@ class Answers:
         kept: largest number of cached answers.
         trial: the candidate on trial; when None there never is one.
         computed: called with all answers that were computed, and the errors among them.
+
+    Attributes:
+        bodies: cached answers by the bytes of the request.
     """
 
     def __init__(
@@ -66,6 +164,7 @@ class Answers:
         self._answers: Recent[Hashable, bytes] = Recent(kept)
         self._predicted: Recent[Hashable, PredictionOut | InputError] = Recent(MOST_OF_CLUSTER)
         self._served: Recent[Hashable, ServingOut | InputError] = Recent(MOST_OF_CLUSTER)
+        self.bodies = self._no_bodies()
 
     @cached_property
     def drift(self) -> "Drift":
@@ -83,6 +182,7 @@ class Answers:
         """Replace the base predictor and the candidate; both are adapted to the measurements."""
         if candidate is not None or self.trial.version is not None:
             self.trial.change(self.adaptation, candidate)
+            self.bodies = self._no_bodies()  # others are the candidate's now
         if loaded is not self.adaptation.loaded:
             self.adaptation.swap(loaded)
 
@@ -102,6 +202,15 @@ class Answers:
         """As `in_use`; None where a candidate has to be adapted first."""
         candidate = self.trial.chosen(question)
         return champion if candidate is None else candidate.held()
+
+    def _no_bodies(self) -> KnownBodies:
+        return KnownBodies(self._is_held, self.devices, self.graphs, self._kept)
+
+    def _is_held(self, in_use: InUse) -> bool:
+        if self.adaptation.held() is in_use:
+            return True
+        candidate = self.trial.adaptation
+        return candidate is not None and candidate.held() is in_use
 
     def at_hand(self, asked: PredictIn) -> InUse | None:
         """The predictor in use; None unless the device and the graph are in memory as well."""

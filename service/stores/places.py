@@ -1,7 +1,6 @@
 """Where the stores keep their records: a database in the folder FORERUN_HOME, or PostgreSQL."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -69,14 +68,14 @@ class Place:
     def __truediv__(self, name: str) -> "Place":
         return Place(self.source, f"{self.path}/{name}" if self.path else name)
 
-    def is_empty(self, names: Sequence[str] = (FILE, *FOLDERS, TENANTS)) -> bool:
+    def is_empty(self) -> bool:
         """Whether nothing was ever stored in the folder, so that nothing need be opened.
 
         What cannot be examined counts as used.
         """
         if not isinstance(self.source, Path):
             return False
-        for name in names:
+        for name in (FILE, *FOLDERS, TENANTS):
             try:
                 os.stat(f"{self.source}/{name}")  # noqa: PTH116
             except (FileNotFoundError, NotADirectoryError):

@@ -111,15 +111,28 @@ async def _at_once(request: Request) -> bytes | None:
     body = await request.body()
     if len(body) > ON_THE_LOOP_BYTES:
         return None
+    known = answers.bodies.answer(body)
+    if known is not None:
+        state.telemetry.known.inc()
+        return known
     try:
         asked = PredictIn.model_validate(await request.json())
     except (ValueError, HTTPException):
         return None
-    return await _answered(asked, answers, state)
+    return await _answered(asked, answers, state, body)
 
 
-async def _answered(asked: PredictIn, answers: Answers, state: State) -> bytes:
-    """Answer from the cache on the event loop; everything else runs on a worker thread."""
+async def _answered(
+    asked: PredictIn, answers: Answers, state: State, body: bytes | None = None
+) -> bytes:
+    """Answer from the cache on the event loop; everything else runs on a worker thread.
+
+    Args:
+        asked: the request.
+        answers: the answers.
+        state: the lanes of work.
+        body: the bytes of the request, under which a cached answer is found the next time.
+    """
     in_use = answers.at_hand(asked)
     if in_use is not None:
         question = answers.question(asked, in_use)
@@ -127,6 +140,8 @@ async def _answered(asked: PredictIn, answers: Answers, state: State) -> bytes:
         before = None if in_use is None else answers.before(question, in_use)
         if in_use is not None and before is not None:
             state.telemetry.known.inc()
+            if body is not None:
+                answers.bodies.keep(body, asked, question, in_use, before)
             return before
         return await state.run(lambda: _new(question, answers, state.telemetry))
     return await state.run(lambda: _known_or_new(answers.question(asked), answers, state.telemetry))

@@ -10,8 +10,8 @@ from pathlib import Path
 from secrets import token_hex
 from tempfile import mkdtemp
 from threading import Lock
-from time import monotonic, time_ns
-from typing import TYPE_CHECKING, Any, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakSet, finalize
 
 from sqlalchemy import (
@@ -33,11 +33,12 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from forerun.data.errors import CannotStore, DiskFull
 from forerun.data.file_store import (
-    CLOCK_STEP_NS,
     DRAFT_SUFFIX,
     HOME,
+    Signature,
     disk_problem,
     obstacle,
+    signature_of,
     synced,
     writing_to,
 )
@@ -77,8 +78,6 @@ LIMITS: Final = {
 statements."""
 PART: Final = 500
 """Records whose contents are read in one statement."""
-LOG: Final = "-wal"
-"""End of the name of the file in which SQLite keeps what it has not put into its place yet."""
 _SCHEMES: Final = ("postgresql", "postgres", "postgresql+psycopg")
 _NO_ROOM: Final = "53100"
 _AWAY: Final = ("08", "40", "53", "55", "57")
@@ -346,7 +345,6 @@ class FileDatabase(Database):
 
     def __init__(self, home: Path) -> None:
         self._home, self._file = home, home.absolute() / FILE
-        self._path = str(self._file)
         self._copy: Path | None = None
         self._making = Lock()
         self._seen: object = None
@@ -373,8 +371,11 @@ class FileDatabase(Database):
 
     def _signatures(self) -> object:
         """What changes with every commit; None where that was a moment ago."""
-        of_both = [_signature(f"{self._path}{end}") for end in ("", LOG)]
+        of_both = [_signature(file) for file in (self._file, self._log())]
         return None if None in of_both else of_both
+
+    def _log(self) -> Path:
+        return self._file.with_name(f"{FILE}-wal")
 
     def _before(self, is_write: bool) -> None:
         problem = self.problem
@@ -387,7 +388,7 @@ class FileDatabase(Database):
                     _make(file, self._home)
             elif not file.exists():
                 file = self._copied()
-            self._file, self._path = file, str(file)
+            self._file = file
 
     def _copied(self) -> Path:
         """A database of the files in a folder that cannot be written; it ends with this object."""
@@ -400,7 +401,7 @@ class FileDatabase(Database):
 
     def _connected(self) -> sqlite3.Connection:
         # Where nothing can be written, no file of locks can be made either.
-        is_fixed = self.problem is not None and not os.path.exists(f"{self._path}{LOG}")  # noqa: PTH110
+        is_fixed = self.problem is not None and not self._log().exists()
         uri = f"{self._file.as_uri()}?{'immutable=1' if is_fixed else 'mode=rw'}"
         made = sqlite3.connect(
             uri, timeout=LOCK_S, isolation_level=None, check_same_thread=False, uri=True
@@ -429,19 +430,12 @@ def _begun(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
 
-def _signature(path: str) -> tuple[int, int, int] | None:
-    """What changes with every write of a file; None where that was a moment ago.
-
-    A file that is absent is like an empty one, as the log of those who only read.
-    """
+def _signature(file: Path) -> Signature | Literal[0]:
+    """The signature of a file; 0 where it is absent, or empty as the log of those who only read."""
     try:
-        facts = os.stat(path)  # noqa: PTH116
+        return signature_of(file) if file.stat().st_size else 0
     except OSError:
-        return 0, 0, 0
-    if not facts.st_size:
-        return 0, 0, 0
-    is_settled = time_ns() - facts.st_mtime_ns > CLOCK_STEP_NS
-    return (facts.st_ino, facts.st_size, facts.st_mtime_ns) if is_settled else None
+        return 0
 
 
 def _make(file: Path, home: Path) -> None:

@@ -9,7 +9,7 @@ from threading import Lock, RLock, local
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from forerun.data.errors import CannotStore
-from forerun.service.stores.places import FILE, SUFFIX, DamagedRecord, Place
+from forerun.service.stores.places import SUFFIX, DamagedRecord, Place
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -75,8 +75,7 @@ class Records(Generic[Value]):
         # From a read of the database to its end in memory no other one is taken over.
         self._order = RLock()
         self._is_joined = False
-        if not place.is_empty():
-            self._join()
+        self._look()
 
     @property
     def _database(self) -> "Database":
@@ -90,7 +89,7 @@ class Records(Generic[Value]):
         """Take over what others changed, unless nothing was ever stored."""
         if self._is_joined:
             self._database.look_at_times()
-        elif not self._place.is_empty((FILE,)):
+        elif not self._place.is_empty():
             self._join()
 
     @staticmethod

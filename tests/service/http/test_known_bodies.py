@@ -12,7 +12,8 @@ from forerun.models.baselines.roofline import Roofline
 from forerun.models.limit import LATENCY, POWER, Limit
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.http import app as service
-from forerun.service.http.answers import Answers
+from forerun.service.http.answers import LARGEST_BYTES, Answers
+from forerun.service.http.limits import ON_THE_LOOP_BYTES
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, PredictIn
 from forerun.service.schemas.serving import EXAMPLE_DEPLOYMENT, LlmEstimateIn
 from forerun.service.stores.devices import DeviceStore
@@ -40,10 +41,15 @@ def send(client, content: bytes, **headers: str):
 
 
 def known(client, asked: dict) -> bytes:
-    """The bytes of a request that was answered before."""
+    """The bytes of a request that was sent until its answer is known by them."""
     content = json.dumps(asked).encode()
 
-    assert send(client, content).status_code == 200
+    def is_known() -> bool:
+        assert send(client, content).status_code == 200
+        return answers_of(client).bodies.answer(content) is not None
+
+    # Right after a change of a store, nothing of it counts as unchanged.
+    eventually(is_known, every_s=0.02)
     return content
 
 
@@ -51,12 +57,24 @@ def latency(answer) -> float:
     return answer.json()["metrics"]["latency_ms"]["value"]
 
 
+@pytest.fixture
+def unread(monkeypatch):
+    """Make every request fail that is parsed."""
+
+    def fail(content):
+        raise AssertionError("the request was parsed")
+
+    return lambda: monkeypatch.setattr(PredictIn, "model_validate", fail)
+
+
 @pytest.mark.parametrize("of_network", [False, True])
-def test_the_same_request_is_answered_alike_and_counted_as_known(client, digest, of_network):
-    content = known(client, about(digest) if of_network else EXAMPLE)
-    first = send(client, content)
+def test_the_same_bytes_are_answered_alike_without_being_parsed(client, digest, unread, of_network):
+    asked = about(digest) if of_network else EXAMPLE
+    first = client.post("/v1/predict", json=asked)
+    content = known(client, asked)
     counted = client.app.state.forerun.telemetry.known
     before = counted._value.get()
+    unread()
     again = send(client, content)
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert {**again.headers, "x-request-id": ""} == {**first.headers, "x-request-id": ""}
@@ -115,6 +133,17 @@ def test_known_bytes_of_another_type_or_path_are_no_known_request(client):
     assert send(client, content, **{"Content-Type": "text/plain"}).status_code == 422
     strange = client.post("/v1/predict?batch=3", content=content, headers=JSON)
     assert strange.json()["type"].endswith("unknown-parameter")
+
+
+def test_long_requests_are_answered_and_not_kept(client):
+    content = json.dumps(EXAMPLE).encode()
+    kept, long = (content + b" " * (size - len(content)) for size in (LARGEST_BYTES, 5_000))
+    longer = content + b" " * ON_THE_LOOP_BYTES
+    for each in (kept, long, longer):
+        assert [send(client, each).status_code for _ in range(3)] == [200] * 3
+    bodies = answers_of(client).bodies
+    assert bodies.answer(kept) is not None
+    assert bodies.answer(long) is bodies.answer(longer) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"workload": 3}', b"\xff", b"[" * 99])
