@@ -5,6 +5,7 @@ what a system with Llama ran, in the columns of `published_training.runs`. The t
 logged one, without evaluations; elsewhere it follows from the logged rate of training.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,11 @@ VIRTUAL_STAGES: Final = 8
 
 
 class MlperfTraining(PackedTables, declared="mlperf_training"):
-    """Runs of systems; none is held out, since nothing is trained on them."""
+    """Leave one GPU or one submitter out, whose ten runs of a system are one configuration."""
+
+    def groups(self, rows: "pd.DataFrame") -> Mapping[str, Names]:
+        """`device`, the catalogue name of a GPU."""
+        return {"device": first_named(rows["gpu"], self.facts["gpus"])}
 
 
 def systems(table: "pd.DataFrame") -> "pd.DataFrame":
@@ -43,8 +48,9 @@ def systems(table: "pd.DataFrame") -> "pd.DataFrame":
     rows = llama.assign(seconds=seconds).groupby([*SYSTEM], sort=False)
     found = rows.first().assign(seconds=rows["seconds"].median()).reset_index()
     files = {tuple(own[:3]): own[3] for own in facts["layouts"]}
-    own = found["layout_from"].fillna("")
-    file = pd.Series([files.get((*key,), name) for key, name in zip(_keys(found), own, strict=True)])
+    keys = zip(*(found[name] for name in SYSTEM), strict=True)
+    guessed = found["layout_from"].fillna("")
+    file = pd.Series([files.get(*own) for own in zip(keys, guessed, strict=True)])
     named = file.str.extract(r"tp(\d+)pp(\d+)cp(\d+)").astype("float64")
     tensor, pipeline, context = (
         found[name].fillna(named[place]) for place, name in enumerate(("tp", "pp", "cp"))
@@ -77,10 +83,6 @@ def systems(table: "pd.DataFrame") -> "pd.DataFrame":
         framework="megatron",
         lora_rank=model.str[1],
         network_gbit_s=np.nan,
-        gpu=first_named(found["gpu"], facts["gpus"]),
+        gpu=MlperfTraining().groups(found)["device"],
         runtime="eager",
     )
-
-
-def _keys(rows: "pd.DataFrame") -> list[tuple[str, ...]]:
-    return [*rows[[*SYSTEM]].itertuples(index=False, name=None)]

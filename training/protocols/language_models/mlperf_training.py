@@ -5,7 +5,7 @@ same code. The floors answer every system of a benchmark with one figure, the me
 GPU-seconds a sample times the GPU's peak, without the submitter of a system or without its GPU.
 """
 
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,9 @@ class MlperfTrainingProtocols(dp.DatasetProtocols):
 
     dataset = "mlperf_training"
     zero_shot = True
+    each_held_out: ClassVar = {"unseen_device": "device"}
+    held_out_by: ClassVar = {"unseen_device": ("device",)}
+    fitted_protocols = ("unseen_device",)
 
     def measured(self, bundle: Bundle, catalog: DeviceCatalog) -> tuple[Measurements, dp.Kept]:
         """All systems with a layout, a number format and a time, and their rows in `systems`."""
@@ -37,9 +40,7 @@ class MlperfTrainingProtocols(dp.DatasetProtocols):
         kept = np.flatnonzero(table["reason"] == "")
         rows = table.iloc[kept]
         models = {row["model"]: model_of(row) for row in rows.to_dict("records")}
-        queries = [
-            query_of(row, models[row["model"]], catalog) for row in rows.to_dict("records")
-        ]
+        queries = [query_of(row, models[row["model"]], catalog) for row in rows.to_dict("records")]
         run = rows.drop(columns=["submitter", "system", "seconds"]).itertuples(index=False)
         groups = {
             **{name: rows[name] for name in (*SYSTEM, "model", "precision")},
@@ -48,14 +49,16 @@ class MlperfTrainingProtocols(dp.DatasetProtocols):
         }
         return Measurements.of(queries, {STEP: 1e3 * rows["seconds"]}, groups), kept
 
-    def evaluation_tasks(
-        self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen
-    ) -> dp.Tasks:
+    def tasks(self, protocol: str, held_out: Measurements, train: dp.Trained) -> dp.Tasks:
         """One task for each benchmark and one for each GPU."""
-        rows, _ = self.measured(bundle, catalog)
-        floors = {f"without_{key}": gpu_seconds_ms(rows, key) for key in SPLIT_BY}
+        known = held_out if train is None else train
+        floors = {f"without_{key}": gpu_seconds_ms(held_out, known, key) for key in SPLIT_BY}
         for key in ("benchmark", "device"):
-            yield from dp.tasks_by(rows, [key], f"untrained/{{{key}}}", STEP, floors)
+            yield from dp.tasks_by(held_out, [key], f"{protocol}/{{{key}}}", STEP, floors)
+
+    def evaluation_tasks(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dp.Tasks:
+        """Tasks of all systems."""
+        yield from self.tasks("untrained", self.measured(bundle, catalog)[0], None)
 
     def left_out(self, bundle: Bundle, catalog: DeviceCatalog, seen: dp.Seen) -> dict[str, int]:
         """Systems without a layout, a number format or a time."""
@@ -63,22 +66,24 @@ class MlperfTrainingProtocols(dp.DatasetProtocols):
         return {str(reason): int(n) for reason, n in why[why != ""].value_counts().items()}
 
 
-def gpu_seconds_ms(rows: Measurements, key: str) -> Column:
+def gpu_seconds_ms(rows: Measurements, known: Measurements, key: str) -> Column:
     """Step times of n systems by those of the same benchmark with another value of a key, ms.
 
     NaN where the benchmark has none.
     """
-    runs = [query.llm_training for query in rows.queries]
-    share = np.array(
-        [
-            run.global_batch / (run.devices * query.device.peak("bf16", matrix=True))
-            for run, query in zip(runs, rows.queries, strict=True)
-        ]
+    own, others = (
+        pd.DataFrame({name: part.groups[name] for name in ("benchmark", key)}).assign(
+            share=[
+                run.global_batch / (run.devices * query.device.peak("bf16", matrix=True))
+                for query in part.queries
+                for run in [query.llm_training]
+            ]
+        )
+        for part in (rows, known)
     )
-    unit = pd.Series(rows.values[STEP] / share)
-    benchmark, values = rows.groups["benchmark"], rows.groups[key]
-    known = [
-        unit[(benchmark == own) & (values != value)].median()
-        for own, value in zip(benchmark, values, strict=True)
+    unit = known.values[STEP] / others["share"]
+    medians = [
+        unit[(others["benchmark"] == row["benchmark"]) & (others[key] != row[key])].median()
+        for row in own.to_dict("records")
     ]
-    return np.asarray(share * known, dtype=np.float64)
+    return np.asarray(own["share"] * medians, dtype=np.float64)
