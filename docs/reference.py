@@ -22,8 +22,8 @@ SHARED = 2
 SHORT = re.compile(r";|, (?:which|such as|from which|of which|as|in place of) ")
 """Where the explanation of a field begins to say more than what it is."""
 
-LONGEST_EXAMPLE = 300
-"""Characters of an example of a body."""
+MOST_OTHERS = 6
+"""Options in which two commands that share most of theirs may differ."""
 
 WRITTEN = "*Written by `python docs/reference.py`; a test fails when the code disagrees.*"
 
@@ -80,11 +80,10 @@ def pages() -> dict[str, str]:
         "tables.md": _page("Tables of your own", OWN_TABLES, own_tables()),
         "http.md": _page(
             "HTTP",
-            "In short; the running service explains every field at `/docs`, and as OpenAPI at "
-            "`/openapi.json`.",
+            "In short; the running service explains every field at `/docs`, with examples, and as "
+            "OpenAPI at `/openapi.json`.",
             "## Endpoints\n\n" + endpoints(),
             "## Parameters\n\n" + parameters(),
-            "## Examples\n\nBodies of requests.\n\n" + examples(),
             "## Problems\n\n"
             "Errors are `application/problem+json` (RFC 9457): `type` ends in one of these words, "
             "`title` and `detail` say what is wrong and how to fix it. On the command line each "
@@ -277,9 +276,14 @@ def public_names() -> str:
 
 def endpoints() -> str:
     """Table of endpoints with body, answer and parameters, from the OpenAPI document."""
+    from forerun.service.schemas.run_options import RunIn
+
     rows = []
     for place, operation in _operations():
-        given = ", ".join(f"`{one['name']}`" for one in _given(operation))
+        names = [one["name"] for one in _given(operation)]
+        of_run = set(RunIn.model_fields) if len(names) > len(RunIn.model_fields) else set()
+        given = ", ".join(f"`{name}`" for name in names if name not in of_run)
+        given += ", and options of a run as of `forerun predict`" if of_run else ""
         sent = _content(operation.get("requestBody", {}))
         answered = _content(operation.get("responses", {}).get("200", {}))
         text = _first_line(operation.get("description", ""))
@@ -297,17 +301,6 @@ def parameters() -> str:
         if one["name"] not in fields
     }
     return _table(["parameter", "type", "meaning"], list(found.values()))
-
-
-def examples() -> str:
-    """The shortest example of each body, where it is short."""
-    shown: dict[str, str] = {}
-    for place, operation in _operations():
-        for name in _linked(operation.get("requestBody", {})):
-            texts = [json.dumps(one) for one in _schemas()[name].get("examples", ())]
-            if texts and name not in shown and len(min(texts, key=len)) <= LONGEST_EXAMPLE:
-                shown[name] = f"`{place}`:\n\n```json\n{min(texts, key=len)}\n```"
-    return "\n\n".join(shown.values())
 
 
 def requests() -> str:
@@ -467,6 +460,7 @@ def verbs() -> str:
     shared = set(usual.values())
     parts = ["## Options of several commands", _options(sorted(shared))]
     shown: dict[str, str] = {}
+    listed: dict[str, list[str]] = {}
     for name, verb in found:
         texts = {_parameter(one): _names(one).split(",")[0] for one in verb.params}
         again: defaultdict[str, list[str]] = defaultdict(list)
@@ -474,11 +468,24 @@ def verbs() -> str:
             if text not in shared and shown.setdefault(text, name) != name:
                 again[shown[text]].append(texts[text])
         own = [text for text in texts if shown.get(text) == name]
-        also = ", ".join(names for text, names in texts.items() if text in shared)
-        parts += [f"## `{name}`", _first_line(verb.help or "") + (f" Also {also}." if also else "")]
+        listed[name] = [names for text, names in texts.items() if text in shared]
+        parts += [f"## `{name}`", _first_line(verb.help or "") + _also(name, listed)]
         parts += [_options(own)] if own else []
         parts += [f"As of `{other}`: {', '.join(ones)}." for other, ones in again.items()]
     return "\n\n".join(parts)
+
+
+def _also(name: str, listed: Mapping[str, Sequence[str]]) -> str:
+    """The shared options of a verb: all, or how they differ from those of one before it."""
+    own = listed[name]
+    for other, theirs in listed.items():
+        without = ", ".join(one for one in theirs if one not in own)
+        alike = other != name and min(len(own), len(theirs)) > 2 * MOST_OTHERS
+        if alike and len(without.split()) <= MOST_OTHERS:
+            more = "".join(f", and {one}" for one in own if one not in theirs)
+            but = f" without {without}" if without else ""
+            return f" Also the shared options of `{other}`{but}{more}."
+    return f" Also {', '.join(own)}." if own else ""
 
 
 def _options(texts: Sequence[str]) -> str:

@@ -31,10 +31,8 @@ STATUSES: Mapping[int, tuple[str, str]] = {
     400: ("bad-request", UNFIT),
     404: ("not-found", "There is no such path"),
     405: ("method-not-allowed", "The path does not take this method"),
-    408: ("slow-client", "The client sends its request too slowly"),
     413: ("request-too-large", "The request is over the size limit"),
     422: ("bad-request", UNFIT),
-    431: ("header-too-large", "The header of the request is over the size limit"),
     500: ("fault", "A fault of ours"),
 }
 """HTTP status -> slug and title of problems that do not come from an `InputError`."""
@@ -254,11 +252,6 @@ def install(app: FastAPI) -> None:
 def too_large(path: str, limit_mib: int) -> Problem:
     """The problem document of a request body over its size limit."""
     return _plain(413, f"The body of {path} may have {limit_mib} MiB; send less at a time.", path)
-
-
-def connection_problem(status: int, detail: str) -> Problem:
-    """The problem document of a request that ended before it was whole."""
-    return _plain(status, detail, None)
 
 
 def _plain(status: int, detail: str, where: str | None, **more: Any) -> Problem:

@@ -60,7 +60,7 @@ class Settings(BaseModel):
     database_url: SecretStr | None = None
     """address of a PostgreSQL database that replicas share,
     postgresql://USER:PASSWORD@HOST:PORT/DATABASE, which keeps measurements, devices, graphs and
-    keys in place of `home`"""
+    keys in place of a file in `home`"""
     tenant: Annotated[str, Field(pattern=TENANT_FORM)] | None = None
     """tenant whose measurements, devices, graphs and keys this process uses, and no other one's: 1
     to 64 lower-case letters, digits and hyphens, a letter or digit first. Without it the process
@@ -91,14 +91,9 @@ class Settings(BaseModel):
     mib_in_flight: Annotated[int, Field(ge=1)] = 1_024
     """bodies of all requests that are received or answered at one time, MiB; further ones are
     refused with 503"""
-    client_seconds: Annotated[float, Field(gt=0, le=86_400)] = 20.0
-    """seconds in which a client has to send the whole header of a request, and each further 64 KiB
-    of its body, and to read some of an answer; then the connection ends"""
     keep_alive_seconds: Annotated[int, Field(ge=1, le=86_400)] = 75
     """seconds after which a connection without a request is closed; should exceed the time for
     which a load balancer or a client keeps one, lest both use and close it"""
-    max_header_kib: int = Field(default=64, ge=1, le=1_024)
-    """largest header of a request accepted, KiB"""
     registry_uri: str | None = None
     """MLflow registry whose champion answers; without it the bundled one does"""
     registry_poll_seconds: Annotated[float, Field(ge=1)] = 300

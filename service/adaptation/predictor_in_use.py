@@ -38,6 +38,7 @@ from forerun.service.schemas.measurements import AdaptationOut, ErrorOut
 from forerun.service.schemas.possible_runs import check_possible
 from forerun.service.schemas.workloads import workload_in
 from forerun.service.settings import Settings
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import (
@@ -46,7 +47,7 @@ from forerun.service.stores.measurement_sets import (
     MeasurementSet,
     RepeatableRequest,
 )
-from forerun.service.stores.places import Place, is_used, place_of
+from forerun.service.stores.places import Place, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +494,7 @@ def adaptation_of(
 
 def in_use_of(settings: Settings, base: LoadedPredictor, devices: DeviceStore) -> InUse:
     """The adapted predictor, for a process that answers once; without measurements, the base."""
-    if not is_used(place_of(settings) / FOLDER) and not base.support:
+    if not Records.of_texts(place_of(settings) / FOLDER).is_used() and not base.support:
         return InUse(base)
     return adaptation_of(settings, base, devices, _no_graph).current()
 

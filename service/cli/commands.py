@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "presets": "questions.predict:presets",
     "rank": "questions.rank:rank",
     "sweep": "questions.rank:sweep",
+    "pipeline": "questions.pipeline:pipeline",
     "colocate": "questions.colocate:colocate",
     "check": "check:check",
     "llm": "llm:app",

@@ -36,15 +36,12 @@ def upgrade() -> None:
 def import_files() -> None:
     """Copy measurements, devices, graphs and keys of FORERUN_HOME into the database.
 
-    What the database holds under the same name stays; files that hold no record are named.
+    What the database holds under the same name stays.
     """
     database = _database()
     from forerun.service.stores.database.upgrading import imported
 
-    copied, left_out = imported(Settings.load().home, database)
-    for name in left_out:
-        typer.echo(f"{name} cannot be read and is left out", err=True)
-    for store, number in copied.items():
+    for store, number in imported(Settings.load().home, database).items():
         typer.echo(f"{store}: {number:,} copied")
 
 
@@ -52,10 +49,10 @@ def _database() -> "Database":
     from forerun.data.errors import InputError
     from forerun.service.stores.places import database_of
 
-    database = database_of(Settings.load())
-    if database is None:
+    settings = Settings.load()
+    if settings.database_url is None:
         raise InputError(
             "Set FORERUN_DATABASE_URL to the address of a PostgreSQL database, "
             "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
         )
-    return database
+    return database_of(settings)

@@ -14,8 +14,9 @@ from forerun.data.device import Device
 from forerun.data.errors import InputError
 from forerun.service.schemas.run_options import part_of
 from forerun.service.settings import Settings
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore, devices_of
-from forerun.service.stores.places import is_used, place_of
+from forerun.service.stores.places import place_of
 
 if TYPE_CHECKING:
     from forerun.models.answers.served_models import InUse
@@ -97,7 +98,7 @@ def in_use(
     from forerun.service.loading import load_predictors
 
     settings = Settings.load()
-    if is_used(place_of(settings) / "measurements"):
+    if Records.of_texts(place_of(settings) / "measurements").is_used():
         from forerun.service.adaptation.predictor_in_use import in_use_of
 
         # Measurements of all kinds adapt the predictors of all kinds.

@@ -119,7 +119,7 @@ def _is_left_over(path: Path) -> bool:
 UVICORN: dict[str, Any] = {
     "loop": "auto",
     "ws": "none",
-    "http": "forerun.service.http.limits:LimitedConnection",
+    "http": "forerun.service.http.limits:Connection",
     "access_log": False,
     "log_level": "error",
 }

@@ -25,6 +25,7 @@ from forerun.service.schemas.measurements import (
     SetOut,
     SetsOut,
 )
+from forerun.service.schemas.pipelines import PipelineOut
 from forerun.service.schemas.prediction import (
     DevicesOut,
     GraphOut,
@@ -109,6 +110,11 @@ def predict_model(onnx: bytes, device: str, **options: Any) -> Call[PredictionOu
     answer, parameters = TypeAdapter(PredictionOut), {"device": device, **options}
     path = "/v1/predict/model"
     return Call("POST", path, answer, content=onnx, parameters=parameters, headers=ONNX)
+
+
+def pipeline(question: Body) -> Call[PipelineOut]:
+    """POST /v1/pipeline: what stages with links carry, and where they saturate."""
+    return _asked("/v1/pipeline", PipelineOut, question)
 
 
 def rank(question: Body) -> Call[RankOut]:

@@ -160,6 +160,7 @@ class _Calls(Generic[Http]):
     predict = _Method(calls.predict)
     predict_batch = _Method(calls.predict_batch)
     predict_model = _Method(calls.predict_model)
+    pipeline = _Method(calls.pipeline)
     rank = _Method(calls.rank)
     power_sweep = _Method(calls.power_sweep)
     colocation = _Method(calls.colocation)

@@ -146,9 +146,7 @@ def loaded_app(settings: Settings, forks: bool = False) -> FastAPI:
     if forks:
         _ask(state.answers, usual)
         asyncio.run(readiness(app))
-        database = database_of(settings)
-        if database is not None:
-            database.close()  # processes that fork from here would share its connections
+        database_of(settings).close()  # processes that fork from here would share its connections
     else:
         # A scheduler waits 200 ms for an answer, and reading what most of them need takes longer.
         _ask(state.answers, usual[:2])

@@ -200,9 +200,9 @@ async def _write_log() -> None:
 
 async def _follow_database(state: State) -> None:
     """Take over what other replicas changed in the database, so that no question waits for it."""
-    database = database_of(state.settings)
-    if database is None:
+    if state.settings.database_url is None:
         return
+    database = database_of(state.settings)
     with database.followed():
         while True:
             await asyncio.to_thread(database.look)

@@ -1,4 +1,4 @@
-"""The catalogue together with spec sheets that users registered, one JSON file per device."""
+"""The catalogue together with spec sheets that users registered."""
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
@@ -8,11 +8,12 @@ from typing import Literal
 
 from forerun.data.device import Device, DeviceCatalog, DeviceKind
 from forerun.data.errors import InputError
-from forerun.data.file_store import SUFFIX
 from forerun.features.caches import Recent
 from forerun.service.log import log
 from forerun.service.settings import Settings
 from forerun.service.stores import places
+from forerun.service.stores.database.store import Records
+from forerun.service.stores.places import SUFFIX
 
 MOST_DEVICES = 1_000
 NAMES_HELD = 4_096
@@ -47,16 +48,15 @@ def _catalog_with(registered: Iterable[Device]) -> DeviceCatalog:
 class DeviceStore:
     """The catalogue and the registered devices; it is thread-safe.
 
-    Devices that another process registers in the same folder are found at the next access, and in
-    a database within two seconds.
+    Devices that another process registers are found at the next access, and in a database on
+    another machine within two seconds.
 
     Args:
-        place: folder with one JSON file per registered device, which the first one creates, or
-            its like in a database.
+        place: where the registered devices are.
     """
 
     def __init__(self, place: places.Place) -> None:
-        self._files = places.records_in(
+        self._files = Records(
             place,
             encode=lambda device: device.model_dump_json(exclude_none=True),
             decode=lambda name, content: Device.model_validate_json(content),

@@ -9,13 +9,20 @@ from tempfile import TemporaryDirectory
 
 from forerun.data.collectors.runner.worker import finished
 from forerun.data.errors import UnknownGraph, UnreadableModel
-from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.data.graph import OperatorGraph
 from forerun.data.named.networks import network_named, network_names, network_with_digest
 from forerun.features.readers.hugging_face_cache import cached_model
 from forerun.features.readers.model_zoo import PREFIX as TIMM
 from forerun.service.settings import Settings
-from forerun.service.stores.places import Place, StoreFull, log_damage, place_of, records_in
+from forerun.service.stores.database.store import Records
+from forerun.service.stores.places import (
+    SUFFIX,
+    DamagedRecord,
+    Place,
+    StoreFull,
+    log_damage,
+    place_of,
+)
 
 HEXADECIMAL = frozenset("0123456789abcdef")
 
@@ -28,12 +35,11 @@ def graphs_of(settings: Settings) -> "GraphStore":
 class GraphStore:
     """Graphs by digest. Graphs survive a restart once `put` returned; it is thread-safe.
 
-    Several processes may share a folder. A file whose content is not that of its digest counts as
+    Several processes may share a place. A record whose content is not that of its digest counts as
     absent, until the graph is uploaded again.
 
     Args:
-        place: folder with one JSON file per graph, which the first one creates, or its like in a
-            database.
+        place: where the graphs are.
         kept: largest number of graphs on disk. Further graphs are refused and none is removed by
             itself, because a client that was given a digest may ask about it at any time.
         operators_in_memory: largest number of operators in memory (0.8 kB each); the least recently
@@ -42,7 +48,7 @@ class GraphStore:
 
     def __init__(self, place: Place, kept: int, operators_in_memory: int = 100_000) -> None:
         self._kept = kept
-        self._files = records_in(
+        self._files = Records(
             place, OperatorGraph.to_text, _decoded, log_damage, weigh=len, room=operators_in_memory
         )
 
@@ -71,7 +77,7 @@ class GraphStore:
         """Whether an intact file holds the graph, read in the same way."""
         try:
             stored = self._files.get(name)
-        except (FileNotFoundError, DamagedFile):
+        except (FileNotFoundError, DamagedRecord):
             return False
         return (stored.bound_dimensions, stored.assumptions) == (
             graph.bound_dimensions,
@@ -88,7 +94,7 @@ class GraphStore:
                 not installed.
         """
         if _is_digest(digest):
-            with suppress(FileNotFoundError, DamagedFile):
+            with suppress(FileNotFoundError, DamagedRecord):
                 return self.held(digest) or self._files.get(f"{digest}{SUFFIX}")
         graph = network_with_digest(digest) if _is_digest(digest) else network_named(digest)
         if graph is None and digest.startswith(TIMM):

@@ -1,4 +1,4 @@
-"""Keys of clients: what each may do, and a hash of its secret, one JSON file each.
+"""Keys of clients: what each may do, and a hash of its secret.
 
 A secret is 256 random bits, which nobody can guess or list. So one round of SHA-256 with a salt of
 each key is enough; slow hashes protect what people choose, and would be paid by every request.
@@ -14,9 +14,9 @@ from typing import Final, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from forerun.data.errors import InputError
-from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.service.settings import TENANT_FORM, TENANT_RULE, Settings
-from forerun.service.stores.places import Place, log_damage, place_of, records_in
+from forerun.service.stores.database.store import Records
+from forerun.service.stores.places import SUFFIX, DamagedRecord, Place, log_damage, place_of
 
 Scope = Literal["read", "write", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
@@ -68,17 +68,17 @@ def keys_of(settings: Settings) -> "KeyStore":
 
 
 class KeyStore:
-    """Keys of one folder; a service finds at its next request what another process changed.
+    """Keys of one place; a service finds at its next request what another process changed.
 
-    Each thread needs a store of its own.
+    In a database on another machine that takes up to two seconds. Each thread needs a store of its
+    own.
 
     Args:
-        place: folder with one JSON file per key, which the first one creates, or its like in a
-            database, where a change by another process is found within two seconds.
+        place: where the keys are.
     """
 
     def __init__(self, place: Place) -> None:
-        self._files = records_in(
+        self._files = Records(
             place,
             encode=lambda key: key.model_dump_json(exclude_none=True),
             decode=_decoded,
@@ -153,7 +153,7 @@ class KeyStore:
         Keys that were verified are kept by the SHA-256 of their text until any file changes.
         """
         stamp = self._files.stamp()
-        if stamp != self._seen or stamp < 0:
+        if stamp != self._seen:
             self._verified.clear()
             self._seen = stamp
         text = hashlib.sha256(presented.encode()).digest()
@@ -168,7 +168,7 @@ class KeyStore:
             return None
         try:
             key = self._files.get(f"{parts[1]}{SUFFIX}")
-        except (FileNotFoundError, DamagedFile):
+        except (FileNotFoundError, DamagedRecord):
             return None
         digest = _digest(bytes.fromhex(key.salt), parts[2])
         return key if compare_digest(digest, key.digest) else None

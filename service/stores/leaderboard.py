@@ -5,6 +5,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, TypeVar
 
+from forerun.data.file_store import Signature
 from forerun.service.stores.places import log_damage
 from forerun.training.leaderboard.entries import Leaderboard
 from forerun.training.leaderboard.store import FOLDER, ResultStore, stored
@@ -22,7 +23,8 @@ class StoredLeaderboard:
     def __init__(self, home: Path) -> None:
         self._store = ResultStore(home / FOLDER, log_damage)
         self._lock = RLock()
-        self._board, self._seen = Leaderboard(), -1
+        self._board: Leaderboard | None = None
+        self._seen: Signature = None
         self._made: dict[Callable[[Leaderboard], Any], Any] = {}
 
     @property
@@ -30,7 +32,7 @@ class StoredLeaderboard:
         """The current entries; the first access takes some tens of milliseconds."""
         with self._lock:
             stamp = self._store.stamp()
-            if stamp < 0 or stamp != self._seen:
+            if self._board is None or stamp is None or stamp != self._seen:
                 self._board, self._seen = stored(self._store), stamp
                 self._made.clear()
             return self._board

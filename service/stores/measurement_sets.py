@@ -17,15 +17,15 @@ from typing import Any, Final
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from forerun.data.errors import InputError
-from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.service.schemas.measured_rows import MeasuredRow, Source
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.places import (
+    SUFFIX,
+    DamagedRecord,
     Place,
-    Records,
     StillInUse,
     StoreFull,
     log_damage,
-    records_in,
 )
 
 TOKEN_DIGITS = 16
@@ -87,7 +87,7 @@ OBSERVATIONS: Final = re.compile(r"([^.]+)\.(\d{8}T\d{12})-[0-9a-f]+-(\d{1,6})\.
 SOURCES: Final[tuple[Source, ...]] = ("adapt", "observe")
 CLOCK: Final = "%Y%m%dT%H%M%S%f"
 OBSERVED: Final = "observed"
-"""Folder of the observations in that of the measurements. It is another one, so that a new
+"""Place of the observations in that of the measurements. It is another one, so that a new
 observation does not make the service look for measurements to adapt to."""
 
 
@@ -144,26 +144,25 @@ class AlreadyStored(Exception):
 
 
 class AdaptationStore:
-    """Sets of measurements by device; several threads and processes may use one folder.
+    """Sets of measurements by device; several threads and processes may use one place.
 
-    The file of a set never changes, and rolling it back adds an empty marker file. The names in the
-    folder therefore describe its whole state.
+    The record of a set never changes, and rolling it back adds an empty one that marks it. The
+    names therefore describe the whole state.
 
     Args:
-        place: folder with at most two files per set, which the first set creates, or its like in a
-            database.
+        place: where the sets are.
     """
 
     def __init__(self, place: Place) -> None:
         self._name = place.name
-        self._files = records_in(place, _encoded, _decoded, log_damage)
-        self._observed = records_in(
+        self._files = Records(place, _encoded, _decoded, log_damage)
+        self._observed = Records(
             place / OBSERVED, _encoded, _decoded, log_damage,
             weigh=lambda kept: len(kept.rows), room=IN_MEMORY_ROWS,
         )  # fmt: skip
 
     def stamp(self, source: Source = "adapt") -> int:
-        """A stamp that changes when any process changes sets of a source; -1 after a change.
+        """A stamp that changes when any process changes sets of a source.
 
         It is 0 while there are none.
         """
@@ -210,7 +209,7 @@ class AdaptationStore:
             source: what its measurements are for.
             names: names of all files, by which the set is marked as rolled back.
         """
-        with suppress(FileNotFoundError, DamagedFile):
+        with suppress(FileNotFoundError, DamagedRecord):
             stored = self._of(source).get(name)
             return stored.model_copy(update={"undone": _file(stored, UNDONE) in names})
         return None

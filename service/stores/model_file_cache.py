@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from forerun.data.file_store import Signature, signature_of
 from forerun.features.readers import MAX_BYTES
 from forerun.service.settings import Settings
-from forerun.service.stores.places import place_of
+from forerun.service.stores.places import FILE
 
 Value = TypeVar("Value")
 
@@ -139,9 +139,12 @@ def _digest(source: Path, signature: Signature) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def stamp_of(*folders: Path) -> str:
-    """A stamp that changes with every change of a file in these folders; they need not exist."""
-    return _hash([sorted(_facts(str(folder))) for folder in folders])
+def stamp_of(*places: Path) -> str:
+    """A stamp that changes with every change of these files, and of files in these folders.
+
+    They need not exist; an empty file is like none.
+    """
+    return _hash([sorted(_facts(str(place))) for place in places])
 
 
 def _installation() -> Sequence[object]:
@@ -151,17 +154,15 @@ def _installation() -> Sequence[object]:
     return [stamp_of(Path(__file__).parents[2]), changes, sys.version]
 
 
-def _facts(folder: str) -> Iterator[tuple[str, int, int, int]]:
-    """Path, inode, size and time of the last change of each file in a folder and those below."""
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name == "__pycache__":
-                continue
-            if entry.is_dir():
-                yield from _facts(entry.path)
-            else:
-                facts = entry.stat()
-                yield entry.path, facts.st_ino, facts.st_size, facts.st_mtime_ns
+def _facts(place: str) -> Iterator[tuple[str, int, int, int]]:
+    """Path, inode, size and time of the last change of a file, or of each file in a folder."""
+    with suppress(FileNotFoundError):
+        if os.path.isdir(place):  # noqa: PTH112
+            for name in os.listdir(place):  # noqa: PTH208
+                if name != "__pycache__":
+                    yield from _facts(f"{place}/{name}")
+        elif (facts := os.stat(place)).st_size:  # noqa: PTH116
+            yield place, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _checksum(key: str, text: str) -> str:
@@ -193,12 +194,12 @@ def cached_answer(
     settings = Settings.load()
     if settings.registry_uri or settings.predictor_folder or settings.database_url:
         return compute()
-    place, adapter = place_of(settings), TypeAdapter(kind)
-    assert isinstance(place, Path)
+    adapter = TypeAdapter(kind)
+    stores = stamp_of(*(settings.home / name for name in (FILE, f"{FILE}-wal")))
     return cached(
         settings.home,
         source,
-        [asked, settings.tenant, stamp_of(place / "devices", place / "measurements")],
+        [asked, settings.tenant, stores],
         compute,
         dump=lambda answer: adapter.dump_json(answer).decode(),
         load=adapter.validate_json,

@@ -1,19 +1,29 @@
-"""Where the stores keep their records: in the folder FORERUN_HOME, or in a database."""
+"""Where the stores keep their records: a database in the folder FORERUN_HOME, or PostgreSQL."""
 
-from collections.abc import Callable
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from forerun.data.errors import CannotStore, InputError, MissingExtra
-from forerun.data.file_store import FileStore
 from forerun.service.log import log
 from forerun.service.settings import Settings
 
 if TYPE_CHECKING:
     from forerun.service.stores.database.connections import Database
-    from forerun.service.stores.database.store import DatabaseStore
+
+SUFFIX: Final = ".json"
+"""End of the names of records that hold a value."""
+FILE: Final = "forerun.sqlite"
+FOLDERS: Final = ("devices", "graphs", "measurements", "keys", "routed")
+"""Folders in which versions before 0.3 kept records as files; those within them were stores too."""
+TENANTS: Final = "tenants"
+"""Within it each tenant has a place for its stores."""
+
+
+class DamagedRecord(ValueError):
+    """A record does not hold what its store wrote."""
 
 
 class StoreFull(CannotStore):
@@ -29,33 +39,20 @@ class StillInUse(InputError):
 
 
 def log_damage(path: Path, why: Exception) -> None:
-    """Log a file that is left out because it cannot be read or does not hold what it should."""
+    """Log a record that is left out because it cannot be read or does not hold what it should."""
     log().error("a stored file is damaged and left out", file=str(path), why=str(why)[:500])
 
 
-Value = TypeVar("Value")
-
-
-Records: TypeAlias = FileStore[Value] | "DatabaseStore[Value]"
-"""Values by name, shared by any number of threads and processes.
-
-After `put` returned, or the outermost `writing` that it stands in ended, a value survives a kill of
-the process. A record that does not hold a value is reported, left out and left in place, so that it
-disables no other one; `put` replaces it."""
-TENANTS: Final = "tenants"
-"""Within it each tenant has a place for its stores."""
-
-
 @dataclass(frozen=True)
-class DatabasePlace:
-    """A place in a database.
+class Place:
+    """A place in a database; `place / NAME` is the place of a store.
 
     Attributes:
-        database: the database.
+        source: the database, or the folder whose database it is, which is opened on first use.
         path: names from the outermost to the innermost, separated by slashes; empty for the whole.
     """
 
-    database: "Database"
+    source: "Database | Path"
     path: str = ""
 
     @property
@@ -63,72 +60,68 @@ class DatabasePlace:
         """The innermost name."""
         return self.path.rpartition("/")[2]
 
-    def __truediv__(self, name: str) -> "DatabasePlace":
-        return DatabasePlace(self.database, f"{self.path}/{name}" if self.path else name)
+    @property
+    def database(self) -> "Database":
+        """The database, one for each folder in a process."""
+        return _in_folder(self.source) if isinstance(self.source, Path) else self.source
 
+    def __truediv__(self, name: str) -> "Place":
+        return Place(self.source, f"{self.path}/{name}" if self.path else name)
 
-Place = Path | DatabasePlace
-"""A folder, or its like in a database; `place / NAME` is the place of a store."""
+    def is_empty(self) -> bool:
+        """Whether nothing was ever stored in the folder, so that nothing need be opened.
+
+        What cannot be examined counts as used.
+        """
+        if not isinstance(self.source, Path):
+            return False
+        for name in (FILE, *FOLDERS, TENANTS):
+            try:
+                os.stat(f"{self.source}/{name}")  # noqa: PTH116
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                pass
+            return False
+        return True
 
 
 def place_of(settings: Settings) -> Place:
     """The place that the settings select for measurements, devices, graphs and keys.
 
-    Each tenant has a place of its own, and those of no tenant have the whole home or database,
-    where no store is named like the folder of the tenants.
+    Each tenant has a place of its own, and those of no tenant have the whole database, where no
+    store is named like the place of the tenants.
 
     Raises:
         BadDatabaseUrl: the database has no valid address.
         MissingExtra: a database is set, and what it needs is not installed.
     """
-    database = database_of(settings)
-    whole: Place = settings.home if database is None else DatabasePlace(database)
+    url = settings.database_url
+    whole = Place(settings.home if url is None else _at(url.get_secret_value()))
     return whole if settings.tenant is None else whole / TENANTS / settings.tenant
 
 
-def database_of(settings: Settings) -> "Database | None":
-    """The database of the settings, one for each address in a process; None where none is set.
+def database_of(settings: Settings) -> "Database":
+    """The database of the settings, one for each folder or address in a process.
 
     Raises:
         BadDatabaseUrl, MissingExtra: as `place_of`.
     """
-    if settings.database_url is None:
-        return None
-    return _database(settings.database_url.get_secret_value())
+    return place_of(settings).database
+
+
+@lru_cache(maxsize=64)
+def _in_folder(home: Path) -> "Database":
+    from forerun.service.stores.database.connections import FileDatabase
+
+    return FileDatabase(home)
 
 
 @lru_cache(maxsize=4)
-def _database(url: str) -> "Database":
-    try:
-        from forerun.service.stores.database.connections import Database
+def _at(url: str) -> "Database":
+    from forerun.service.stores.database.connections import Database
 
+    try:
         return Database(url)
     except ModuleNotFoundError:
         raise MissingExtra("FORERUN_DATABASE_URL", "postgres") from None
-
-
-def records_in(
-    place: Place,
-    encode: Callable[[Value], str],
-    decode: Callable[[str, bytes], Value],
-    report: Callable[[Path, Exception], None] = lambda path, why: None,
-    weigh: Callable[[Value], int] = lambda value: 0,
-    room: int = 0,
-) -> Records[Value]:
-    """The records of a store; arguments as those of `FileStore`.
-
-    Raises:
-        CannotStore: they are in a database, which does not answer or has other tables.
-    """
-    if isinstance(place, Path):
-        return FileStore(place, encode, decode, report, weigh, room)
-    from forerun.service.stores.database.store import DatabaseStore
-
-    return DatabaseStore(place, encode, decode, report, weigh, room)
-
-
-def is_used(place: Place) -> bool:
-    """Whether a store ever kept anything there."""
-    if isinstance(place, Path):
-        return place.is_dir()
-    return records_in(place, str, lambda name, content: content.decode(), room=1).is_used()

@@ -26,6 +26,7 @@ __all__ = (
     "InputError",
     "Measurement",
     "Observations",
+    "Pipeline",
     "Ranking",
     "ServingAnswer",
     "ServingPlan",
@@ -47,6 +48,7 @@ __all__ = (
     "llm_training",
     "measure",
     "observe",
+    "pipeline",
     "predict",
     "rank",
     "sweep",
@@ -103,6 +105,7 @@ _MODULES = {
         "diffusion",
         "llm",
     ),
+    "forerun.service.python.pipelines": ("Pipeline", "pipeline"),
     "forerun.service.python.planning": (
         "ServingPlan",
         "llm_plan",

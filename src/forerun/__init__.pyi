@@ -27,6 +27,8 @@ from forerun.service.python.own_measurements.measuring import Measurement as Mea
 from forerun.service.python.own_measurements.measuring import measure as measure
 from forerun.service.python.own_measurements.verifying import Verification as Verification
 from forerun.service.python.own_measurements.verifying import verify as verify
+from forerun.service.python.pipelines import Pipeline as Pipeline
+from forerun.service.python.pipelines import pipeline as pipeline
 from forerun.service.python.planning import ServingPlan as ServingPlan
 from forerun.service.python.planning import llm_plan as llm_plan
 from forerun.service.python.ranking import Ranking as Ranking

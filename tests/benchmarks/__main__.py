@@ -56,12 +56,13 @@ def in_process() -> dict[str, float]:
     from forerun.service.schemas.prediction import NetworkIn, PredictIn
     from forerun.service.stores.devices import DeviceStore
     from forerun.service.stores.graphs import GraphStore
+    from forerun.service.stores.places import Place
 
     content = (LIGHT / "light_resnet50.onnx").read_bytes()
     read_graph(content)
     reading = statistics.median(seconds(lambda: read_graph(content)) for _ in range(5))
     with tempfile.TemporaryDirectory() as place:
-        home = Path(place)
+        home = Place(Path(place))
         devices, graphs = DeviceStore(home / "devices"), GraphStore(home / "graphs", 100)
         adaptation = Adaptation(bundled(), home / "measurements", devices, graphs.get, 100)
         answers = Answers(adaptation, devices, graphs, 50_000)

@@ -20,6 +20,8 @@ from forerun.features.readers import model_zoo
 from forerun.features.readers.model_zoo import EagerCall
 from forerun.service.cli import app
 from forerun.service.schemas.prediction import EXAMPLE
+from forerun.service.stores.database.store import Records
+from forerun.service.stores.places import Place
 from forerun.training.protocols.networks.timm_bench import TimmBenchProtocols
 from tests.contracts.tiny_upstream import tiny_upstream
 from tests.service.answered import problem_of
@@ -136,7 +138,7 @@ def small_onnx(*, cyclic=False, dimension=4) -> bytes:
 
 def test_a_graph_is_stored_once_and_survives_a_restart(client, digest, settings, loaded):
     assert client.post("/v1/graphs", json=GRAPH.to_json()).json()["digest"] == digest
-    assert len(list((settings.home / "graphs").iterdir())) == 1
+    assert Records.of_texts(Place(settings.home) / "graphs").names() == {f"{digest}.json"}
     with client_of(settings, loaded) as restarted:
         body = restarted.get(f"/v1/graphs/{digest}").json()
     assert body["operators"] == len(GRAPH)

@@ -9,8 +9,8 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from forerun.data.bundle import home
 from forerun.data.datasets import DATASETS
 from forerun.data.errors import BadTable
-from forerun.data.file_store import DamagedFile, FileStore
+from forerun.data.file_store import HOME, Signature, signature_of, write_whole, writing_to
 from forerun.models.answers.whole import WholeAnswers
 from forerun.training.evaluation.stored import scoreboard
 from forerun.training.leaderboard.entries import FIELDS, FORMAT, Entry, Kind, Leaderboard, cited
@@ -186,17 +186,13 @@ class EvaluationRun:
         return "--".join(re.sub(r"[^\w.-]", "_", word) for word in words) + ".json"
 
 
-Finished = tuple[Mapping[str, Any], tuple[Entry, ...]]
-"""Stored fields of a finished evaluation run, and its entries."""
-
-
 @dataclass(frozen=True)
 class ResultStore:
     """A folder of finished evaluation runs, written atomically and durably.
 
     Attributes:
         folder: created with the first result.
-        report: called with the path and the reason when a file cannot be read (`FileStore`).
+        report: called with the path and the reason when a file cannot be read.
     """
 
     folder: Path
@@ -207,29 +203,46 @@ class ResultStore:
         """The store in FORERUN_HOME."""
         return cls(home() / FOLDER)
 
-    @cached_property
-    def _files(self) -> FileStore[Finished]:
-        return FileStore(self.folder, _encoded, _decoded, self.report)
-
-    def stamp(self) -> int:
-        """A number that changes when a result is added; -1 right after a change (`FileStore`)."""
-        return self._files.stamp()
+    def stamp(self) -> Signature:
+        """What changes when a result is added; None right after a change."""
+        with suppress(OSError):
+            return signature_of(self.folder)
+        return 0, 0, 0
 
     def finished(self, run: EvaluationRun) -> tuple[Entry, ...] | None:
         """Entries of exactly this evaluation run; None if it is not finished."""
         try:
-            stored_run, entries = self._files.get(run.file)
-        except (FileNotFoundError, DamagedFile):
+            stored_run, entries = _read(self.folder / run.file)
+        except Exception as error:
+            if not isinstance(error, FileNotFoundError):
+                self.report(self.folder / run.file, error)
             return None
         return entries if stored_run == asdict(run) else None
 
     def keep(self, run: EvaluationRun, entries: Sequence[Entry]) -> None:
-        """Write a finished evaluation run."""
-        self._files.put(run.file, (asdict(run), tuple(entries)))
+        """Write a finished evaluation run.
+
+        Raises:
+            CannotStore: it cannot be written.
+        """
+        content = {
+            "format": FORMAT,
+            "sitting": asdict(run),
+            "entries": [entry.to_json() for entry in entries],
+        }
+        with writing_to(HOME):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(content, indent=1, allow_nan=False)
+            write_whole(self.folder / run.file, f"{text}\n")
 
     def entries(self) -> tuple[Entry, ...]:
         """Entries of all finished runs, oldest first; unreadable files are skipped."""
-        found = [entry for _, entries in self._files.values().values() for entry in entries]
+        found: list[Entry] = []
+        for file in sorted(self.folder.glob("*.json")):
+            try:
+                found += _read(file)[1]
+            except Exception as error:
+                self.report(file, error)
         return tuple(sorted(found, key=lambda entry: entry.date or ""))
 
 
@@ -245,18 +258,9 @@ def shipped() -> tuple[Entry, ...]:
     return tuple(shipped_entries(scoreboard()))
 
 
-def _encoded(finished: Finished) -> str:
-    run, entries = finished
-    content = {
-        "format": FORMAT,
-        "sitting": {**run},
-        "entries": [entry.to_json() for entry in entries],
-    }
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
-def _decoded(name: str, content: bytes) -> Finished:
-    parts = json.loads(content)
+def _read(file: Path) -> tuple[Mapping[str, Any], tuple[Entry, ...]]:
+    """Stored fields of a finished evaluation run, and its entries."""
+    parts = json.loads(file.read_bytes())
     if parts["format"] != FORMAT:
-        raise BadTable(f"{name} is not a result of format {FORMAT}.")
+        raise BadTable(f"{file.name} is not a result of format {FORMAT}.")
     return parts["sitting"], tuple(map(Entry.from_json, parts["entries"]))

@@ -106,6 +106,7 @@ PACKED: Final[Mapping[str, Mapping[str, Rule]]] = {
     "splitwise": {"perf_model": missing_where_zero("peak_power_frac_tdp", "avg_power_frac_tdp")},
     "llm_cloud_runs": {"llama_bench": bench, "vllm_cpu": served},
     "llmd_traces": {"requests": whole},
+    "mlperf_training": {"runs": whole},
     "llm_traces": dict.fromkeys(
         ("apex_traces", "arxiv_summarization", "splitwise_code", "splitwise_conv"), whole
     ),

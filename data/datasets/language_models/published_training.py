@@ -49,9 +49,9 @@ class PublishedTraining(PackagedDataset, declared="published_training"):
         return {
             "config": asked,
             "fold": folds_of(asked, FOLDS).astype(np.str_),
-            "family": _named(rows["family"], self.facts["families"]),
+            "family": first_named(rows["family"], self.facts["families"]),
             "device": gpus,
-            "chip": _named(gpus, self.facts["chips"]),
+            "chip": first_named(gpus, self.facts["chips"]),
         }
 
 
@@ -112,8 +112,8 @@ def runs(table: "pd.DataFrame") -> "pd.DataFrame":
     """
     facts = PublishedTraining.facts
     models = table["model"].astype(str)
-    named = _named(models, facts["named"], "")
-    framework = _named(_text(table, "framework"), facts["frameworks"], "")
+    named = first_named(models, facts["named"], "")
+    framework = first_named(_text(table, "framework"), facts["frameworks"], "")
     core = table["gpu"].str.startswith("h100").to_numpy()  # No Megatron-LM there before its Core.
     framework = np.where(core & (framework == "megatron-legacy"), "megatron", framework)
     recompute = _text(table, "recompute")
@@ -142,7 +142,7 @@ def runs(table: "pd.DataFrame") -> "pd.DataFrame":
             "zero_stage": _stages(table, sharded, framework),
             "sequence_parallel": ~np.isin(framework, BEFORE_CORE)
             | recompute.str.contains("sequence parallel").to_numpy(),
-            "recompute": _named(recompute, facts["recomputes"], "none"),
+            "recompute": first_named(recompute, facts["recomputes"], "none"),
             "offload": np.where(sharded.str.endswith("CPU offload"), "optimizer", "none"),
             "precision": formats(table),
             "framework": framework,
@@ -150,7 +150,7 @@ def runs(table: "pd.DataFrame") -> "pd.DataFrame":
             "network_gbit_s": _networks(table, framework),
             "gpu": devices(table),
             "runtime": np.where(table["compile"] == "True", "compiled", "eager"),
-            "metric": _named(_text(table, "memory_kind"), facts["memories"], ""),
+            "metric": first_named(_text(table, "memory_kind"), facts["memories"], ""),
         }
     )
 
@@ -182,7 +182,7 @@ def formats(table: "pd.DataFrame") -> NDArray[np.str_]:
     both = printed.str.startswith("bf16/fp16")
     in_section = ~_text(table, "source_section").str.contains("bf16|Rebalancing layers")
     printed = printed.mask(both & in_section, "amp fp16")
-    return _named(printed, PublishedTraining.facts["precisions"], "bf16")
+    return first_named(printed, PublishedTraining.facts["precisions"], "bf16")
 
 
 def devices(table: "pd.DataFrame") -> Names:
@@ -239,7 +239,7 @@ def _text(table: "pd.DataFrame", name: str) -> "pd.Series[str]":
     return table[name].fillna("").astype(str)
 
 
-def _named(
+def first_named(
     values: "Iterable[str]", patterns: Sequence[tuple[str, str]], usual: str | None = None
 ) -> NDArray[np.str_]:
     """The name of the first pattern that starts each of n values.

@@ -10,7 +10,6 @@ import numpy as np
 from forerun.data.columns import Column, Matrix
 from forerun.data.device import Device
 from forerun.data.errors import InputError, UnanswerableQuery
-from forerun.data.file_store import SUFFIX, DamagedFile
 from forerun.features.caches import Recent
 from forerun.models.llm_serving.single_requests import (
     WINDOW,
@@ -22,7 +21,8 @@ from forerun.models.llm_serving.single_requests import (
 from forerun.service.answers.llm.question import DeploymentQuestion, DeviceNamed, question_of
 from forerun.service.schemas.llm.routing import RoutedIn, RoutedOut, RouterEntryIn, RouterStateIn
 from forerun.service.schemas.serving import LOADS
-from forerun.service.stores.places import Place, StoreFull, log_damage, records_in
+from forerun.service.stores.database.store import Records
+from forerun.service.stores.places import SUFFIX, DamagedRecord, Place, StoreFull, log_damage
 
 FOLDER: Final = "routed"
 MOST_DEPLOYMENTS: Final = 100
@@ -89,12 +89,12 @@ class Routing:
     """Deployments of routers by name; several processes may share a place.
 
     Args:
-        place: folder with one JSON file for each, or its like in a database. What `add` returned
-            from is in it, until `WINDOW` later rows replace it.
+        place: where they are. What `add` returned from is in it, until `WINDOW` later rows replace
+            it.
     """
 
     def __init__(self, place: Place) -> None:
-        self._records = records_in(
+        self._records = Records(
             place, _encoded, _decoded, log_damage, weigh=lambda one: 1, room=MOST_DEPLOYMENTS
         )
         self._learned: Recent[str, _Learned] = Recent(MOST_DEPLOYMENTS)
@@ -185,7 +185,7 @@ class Routing:
     def _get(self, name: str) -> Routed:
         try:
             return self._records.get(_file(name))
-        except (FileNotFoundError, DamagedFile):
+        except (FileNotFoundError, DamagedRecord):
             raise UnknownRouted(name) from None
 
 

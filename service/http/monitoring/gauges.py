@@ -10,14 +10,13 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 
-from forerun.data.file_store import SUFFIX
 from forerun.service.adaptation.predictor_in_use import FOLDER
 from forerun.service.http import shared_folder
 from forerun.service.schemas.measurements import DriftOut, SliceOut
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import MOST_DEVICES
 from forerun.service.stores.measurement_sets import MOST_SETS, OBSERVED
-from forerun.service.stores.places import TENANTS, database_of
+from forerun.service.stores.places import place_of
 
 MOST_SLICES: Final = 200
 """Slices that are exported, those of the most observations; each has a value in every metric."""
@@ -101,11 +100,11 @@ PATHS: Final = {
     "measured graphs": f"{FOLDER}/graphs",
     "observations": f"{FOLDER}/{OBSERVED}",
 }
-"""Store -> its path below FORERUN_HOME or the place of a tenant, or in the database."""
+"""Store -> its path below the place of the service or of a tenant."""
 
 
 class StoreSizes:
-    """Sizes of the stores; a folder is read again only where it changed.
+    """Sizes of the stores.
 
     Args:
         settings: where the stores are, and what they may hold.
@@ -113,7 +112,6 @@ class StoreSizes:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._sized: dict[Path, tuple[int, int, int]] = {}
         self._limits = {
             "graphs": settings.graphs_kept,
             "devices": MOST_DEVICES,
@@ -132,12 +130,10 @@ class StoreSizes:
             "forerun_store_records_limit", "Records that a store may hold", labels=(STORE,)
         )
         size = GaugeMetricFamily("forerun_store_bytes", "Bytes of all records", labels=(STORE,))
-        database, tenant = database_of(self._settings), self._settings.tenant
-        before = "" if tenant is None else f"{TENANTS}/{tenant}/"
-        of_path = None if database is None else database.sizes()
+        place = place_of(self._settings)
+        of_path = {} if place.is_empty() else place.database.sizes()
         for store, path in PATHS.items():
-            named = before + path
-            own = self._in_folder(named) if of_path is None else of_path.get(named, (0, 0))
+            own = of_path.get((place / path).path, (0, 0))
             records.add_metric((store,), own[0])
             if store in self._limits:  # of observations the oldest leave
                 limits.add_metric((store,), self._limits[store])
@@ -149,17 +145,3 @@ class StoreSizes:
                 "Free bytes on the disk of FORERUN_HOME",
                 shutil.disk_usage(self._settings.home).free,
             )
-
-    def _in_folder(self, path: str) -> tuple[int, int]:
-        """Number of records in a folder, and their bytes."""
-        folder = self._settings.home / path
-        try:
-            changed_ns = folder.stat().st_mtime_ns
-            found = self._sized.get(folder)
-            if found is None or found[0] != changed_ns:
-                with os.scandir(folder) as files:
-                    sizes = [one.stat().st_size for one in files if one.name.endswith(SUFFIX)]
-                found = self._sized[folder] = changed_ns, len(sizes), sum(sizes)
-        except OSError:
-            return 0, 0
-        return found[1], found[2]

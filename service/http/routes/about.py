@@ -12,7 +12,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from forerun import __version__
 from forerun.data.errors import InputError
-from forerun.data.file_store import HOME, obstacle
 from forerun.models.predictor import Predictor
 from forerun.service.answers.workload_list import workload_list
 from forerun.service.champion import kept
@@ -55,8 +54,7 @@ async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
     The HTTP status is 503 until the predictors are loaded. A disk that is full or cannot be written
     does not change it, nor does a database that is away: what is in memory is answered.
     """
-    database = database_of(state.settings)
-    problem = obstacle(state.settings.home, HOME) if database is None else database.problem
+    problem = database_of(state.settings).problem
     said = kept(state.settings)
     return ReadyOut(
         status="ok",
@@ -92,11 +90,12 @@ def _facts(state: State) -> Iterator[Metric]:
         version = state.answers.adaptation.version
         yield _versioned("forerun_predictor_info", "Predictor in use", version)
         yield from metrics_of(state.answers.drift.last())
-    database, said = database_of(state.settings), kept(state.settings)
+    said = kept(state.settings)
     known: dict[tuple[str, str], float] = {}
-    if database is not None:
+    if state.settings.database_url is not None:
         text = "Whether the database answered last time"
-        known["forerun_database_answered", text] = database.problem is None
+        answered = database_of(state.settings).problem is None
+        known["forerun_database_answered", text] = answered
     if said is not None:
         text = "Whether the registry answered last time"
         known["forerun_registry_answered", text] = said.problem is None

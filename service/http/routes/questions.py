@@ -1,4 +1,4 @@
-"""POST /v1/rank, /v1/power/sweep, /v1/colocation and /v1/circuit: questions beyond predictions."""
+"""POST /v1/rank, /power/sweep, /pipeline, /colocation, /circuit: questions beyond predictions."""
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
@@ -8,6 +8,7 @@ from forerun.data.errors import in_field
 from forerun.data.query import Query
 from forerun.service.answers import colocation as answered
 from forerun.service.answers.circuits import timing_of
+from forerun.service.answers.pipelines import pipeline as piped
 from forerun.service.answers.ranking import swept
 from forerun.service.answers.sweep_picture import sweep_picture
 from forerun.service.http.answers import Answers
@@ -18,6 +19,7 @@ from forerun.service.http.state import TheAnswers, json_response
 from forerun.service.schemas import colocation as schemas
 from forerun.service.schemas.answers import RankOut, SweepOut
 from forerun.service.schemas.circuits import CircuitOut
+from forerun.service.schemas.pipelines import PipelineIn, PipelineOut
 from forerun.service.schemas.workloads import operation_of, usual_software, workload_of
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute)
@@ -45,6 +47,13 @@ def sweep_of(asked: SweepIn, answers: Answers) -> SweepOut:
     query = Query(workload, device, software, operation_of(workload), asked.level)
     sweep = swept(query, asked.limits_w, asked.slow_down, answers.adaptation.current())
     return sweep.model_copy(update={"picture": sweep_picture(sweep)}) if asked.picture else sweep
+
+
+@router.post("/pipeline", tags=["pipeline"], response_model=PipelineOut)
+def pipeline(asked: PipelineIn, answers: TheAnswers) -> Response:
+    """Rate, latency, power and bottleneck of stages with links, and with another device at one."""
+    in_use = answers.adaptation.current()
+    return _written(piped(asked, answers.device, answers.graphs.get, in_use))
 
 
 @router.post("/colocation", tags=["colocation"], response_model=schemas.ColocationOut)

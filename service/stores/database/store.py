@@ -6,37 +6,40 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock, RLock, local
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from sqlalchemy import Connection, delete, select, update
-from sqlalchemy.dialects.postgresql import insert
+from forerun.data.errors import CannotStore
+from forerun.service.stores.places import SUFFIX, DamagedRecord, Place
 
-from forerun.data.file_store import SUFFIX, DamagedFile
-from forerun.service.stores.database.tables import RECORDS, STORES, DatabaseAway
-from forerun.service.stores.places import DatabasePlace
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from forerun.service.stores.database.connections import Database
 
 Value = TypeVar("Value")
 WAIT_S: Final = 5.0
 """Time that a thread waits for the other threads of this process that write, seconds."""
-PART: Final = 500
-"""Records whose contents are read in one statement."""
 
 
 @dataclass
 class _Write(Generic[Value]):
     """What a transaction writes: name -> the value, or that it holds none; None if deleted."""
 
-    connection: Connection
+    connection: "Connection"
     number: int
     changes: dict[str, tuple[Value | None] | None] = field(default_factory=dict)
 
 
-class DatabaseStore(Generic[Value]):
-    """`Records` in a database.
+class Records(Generic[Value]):
+    """Values by name, shared by any number of threads and processes.
+
+    After `put` returned, or the outermost `writing` that it stands in ended, a value survives a
+    kill of the process. A record that does not hold a value is reported, left out and left in
+    place, so that it disables no other one; `put` replaces it.
 
     Names are always in memory. Values are too where `room` is 0, and then nothing but a write waits
-    for the database: changes by other processes are taken over once a second. Where there is a
-    limit of memory, a value that is not there is read from the database, whoever wrote it.
+    for a database on another machine, from which changes are taken over once a second. Where there
+    is a limit of memory, a value that is not there is read from the database, whoever wrote it.
 
     Args:
         place: where the records are.
@@ -53,15 +56,15 @@ class DatabaseStore(Generic[Value]):
 
     def __init__(
         self,
-        place: DatabasePlace,
+        place: Place,
         encode: Callable[[Value], str],
         decode: Callable[[str, bytes], Value],
         report: Callable[[Path, Exception], None] = lambda path, why: None,
         weigh: Callable[[Value], int] = lambda value: 0,
         room: int = 0,
     ) -> None:
-        self.name = place.path
-        self._database, self._encode, self._decode = place.database, encode, decode
+        self.name, self._place = place.path, place
+        self._encode, self._decode = encode, decode
         self._report, self._weigh = report, weigh
         self._room, self._holds_all = room, room == 0
         self._numbers: dict[str, int] = {}
@@ -71,17 +74,37 @@ class DatabaseStore(Generic[Value]):
         self._memory, self._turn, self._here = Lock(), Lock(), local()
         # From a read of the database to its end in memory no other one is taken over.
         self._order = RLock()
-        self._database.joined_by(self)  # type: ignore[arg-type]
-        self._database.read()
+        self._is_joined = False
+        self._look()
+
+    @property
+    def _database(self) -> "Database":
+        return self._place.database
+
+    def _join(self) -> None:
+        self._database.joined_by(self)
+        self._is_joined = True
+
+    def _look(self) -> None:
+        """Take over what others changed, unless nothing was ever stored."""
+        if self._is_joined:
+            self._database.look_at_times()
+        elif not self._place.is_empty():
+            self._join()
+
+    @staticmethod
+    def of_texts(place: Place) -> "Records[str]":
+        """The records of a place as they are stored, of which one is in memory."""
+        return Records(place, str, lambda name, content: content.decode(), room=1)
 
     def is_used(self) -> bool:
         """Whether any process ever wrote to this store."""
-        self._database.look_at_times()
+        self._look()
         return self._is_used
 
     def stamp(self) -> int:
         """A stamp that changes whenever this process learns of a change."""
-        self._database.look_at_times()
+        self._look()
         return self._stamp
 
     def is_unchanged(self, stamp: int) -> bool:
@@ -90,7 +113,7 @@ class DatabaseStore(Generic[Value]):
 
     def names(self) -> frozenset[str]:
         """Names of all records, also of those that hold no value."""
-        self._database.look_at_times()
+        self._look()
         changes = self._changes()
         with self._memory:
             names = set(self._numbers)
@@ -107,13 +130,13 @@ class DatabaseStore(Generic[Value]):
         found = {}
         for name in sorted(self.names()):
             if name.endswith(SUFFIX):
-                with suppress(FileNotFoundError, DamagedFile):
+                with suppress(FileNotFoundError, DamagedRecord):
                     found[name] = self.get(name)
         return found
 
     def held(self, name: str) -> Value | None:
         """The value if it is in memory and no process is known to have changed it."""
-        self._database.look_at_times()
+        self._look()
         with self._memory:
             return self._in_memory(name)
 
@@ -122,7 +145,7 @@ class DatabaseStore(Generic[Value]):
 
         Raises:
             FileNotFoundError: there is no such record.
-            DamagedFile: the record does not hold a value.
+            DamagedRecord: the record does not hold a value.
             CannotStore: it is not in memory and cannot be read.
         """
         changes = self._changes()
@@ -139,7 +162,7 @@ class DatabaseStore(Generic[Value]):
             if found is not None:
                 return found
             if name in self._numbers:
-                raise DamagedFile(f"{name} is damaged: {self._damaged.get(name, (0, ''))[1]}")
+                raise DamagedRecord(f"{name} is damaged: {self._damaged.get(name, (0, ''))[1]}")
         raise FileNotFoundError(name)
 
     @contextmanager
@@ -151,7 +174,7 @@ class DatabaseStore(Generic[Value]):
                 end, that is unknown.
         """
         if not self._turn.acquire(timeout=WAIT_S):
-            raise DatabaseAway
+            raise CannotStore(f"Nothing was stored: other threads write for over {WAIT_S:g} s.")
         try:
             with self._database.transaction() as connection:
                 write = self._begun(connection)
@@ -191,13 +214,12 @@ class DatabaseStore(Generic[Value]):
             CannotStore: it could not be deleted.
         """
         with self._joined() as write:
-            chosen = (RECORDS.c.store == self.name) & (RECORDS.c.name == name)
-            gone = write.connection.execute(delete(RECORDS).where(chosen)).rowcount
+            gone = self._database.remove(write.connection, self.name, name)
             if gone:
                 write.changes[name] = None
-        return bool(gone)
+        return gone
 
-    def take_over(self, connection: Connection, counters: tuple[int, int] | None) -> None:
+    def take_over(self, connection: "Connection", counters: tuple[int, int] | None) -> None:
         """Read what changed since the last time.
 
         Args:
@@ -205,21 +227,15 @@ class DatabaseStore(Generic[Value]):
             counters: numbers of the last transaction that changed the store, and of the last one
                 that deleted a record; None where nobody wrote yet.
         """
-        if counters is None:
-            return
-        self._is_used = True
+        changed, deleted = counters or (0, 0)
+        self._is_used = self._is_used or counters is not None
         with self._order:
-            if counters[0] > self._known:
-                self._read_changes(connection, *counters)
+            if changed > self._known:
+                self._read_changes(connection, changed, is_whole=deleted > self._known)
 
-    def _read_changes(self, connection: Connection, changed: int, deleted: int) -> None:
-        known = self._known
-        is_whole = deleted > known
-        chosen = RECORDS.c.store == self.name
-        if not is_whole:
-            chosen &= RECORDS.c.changed > known
-        rows = connection.execute(select(RECORDS.c.name, RECORDS.c.changed).where(chosen)).all()
-        found = {row.name: row.changed for row in rows}
+    def _read_changes(self, connection: "Connection", changed: int, is_whole: bool) -> None:
+        since = 0 if is_whole else self._known
+        found = self._database.changed(connection, self.name, since)
         if self._holds_all:
             self._load(connection, [n for n, number in found.items() if self._lacks(n, number)])
         with self._memory:
@@ -236,18 +252,15 @@ class DatabaseStore(Generic[Value]):
         with self._memory:
             return all(each.get(name, (0,))[0] < number for each in (self._held, self._damaged))
 
-    def _load(self, connection: Connection, names: list[str]) -> None:
+    def _load(self, connection: "Connection", names: list[str]) -> None:
         """Read records from the database into memory; those that are gone are forgotten."""
-        columns = select(RECORDS.c.name, RECORDS.c.changed, RECORDS.c.content)
-        for start in range(0, len(names), PART):
-            part = names[start : start + PART]
-            chosen = (RECORDS.c.store == self.name) & RECORDS.c.name.in_(part)
-            rows = connection.execute(columns.where(chosen)).all()
-            for row in rows:
-                self._learn(row.name, row.changed, row.content)
-            with self._memory:
-                for name in set(part) - {row.name for row in rows}:
-                    self._forget(name)
+        gone = set(names)
+        for name, number, content in self._database.contents(connection, self.name, names):
+            self._learn(name, number, content)
+            gone.remove(name)
+        with self._memory:
+            for name in gone:
+                self._forget(name)
 
     def _learn(self, name: str, number: int, content: str) -> None:
         try:
@@ -293,9 +306,11 @@ class DatabaseStore(Generic[Value]):
         write = self._write()
         return {} if write is None else write.changes
 
-    def _reading(self) -> AbstractContextManager[Connection]:
+    def _reading(self) -> AbstractContextManager["Connection"]:
         write = self._write()
-        return self._database.transaction() if write is None else nullcontext(write.connection)
+        if write is None:
+            return self._database.transaction(is_write=False)
+        return nullcontext(write.connection)
 
     @contextmanager
     def _joined(self) -> Iterator[_Write[Value]]:
@@ -303,25 +318,21 @@ class DatabaseStore(Generic[Value]):
         with self.writing() if self._write() is None else nullcontext():
             yield self._here.write
 
-    def _begun(self, connection: Connection) -> _Write[Value]:
+    def _begun(self, connection: "Connection") -> _Write[Value]:
         """Lock the store until the end of the transaction, and take over what others wrote."""
-        first = insert(STORES).values(name=self.name, changed=0, deleted=0)
-        connection.execute(first.on_conflict_do_nothing())
-        own = select(STORES).where(STORES.c.name == self.name).with_for_update()
-        row = connection.execute(own).one()
-        self.take_over(connection, (row.changed, row.deleted))
-        return _Write(connection, row.changed + 1)
+        counters = self._database.locked(connection, self.name)
+        if counters[0] < self._known:  # another file was put in the place of the database
+            with self._order, self._memory:
+                for name in list(self._numbers):
+                    self._forget(name)
+                self._known = 0
+        self.take_over(connection, counters)
+        return _Write(connection, counters[0] + 1)
 
     def _store(
         self, write: _Write[Value], name: str, content: str, value: tuple[Value | None]
     ) -> None:
-        row = insert(RECORDS).values(
-            store=self.name, name=name, changed=write.number, content=content
-        )
-        new = {"changed": row.excluded.changed, "content": row.excluded.content}
-        write.connection.execute(
-            row.on_conflict_do_update(index_elements=["store", "name"], set_=new)
-        )
+        self._database.write(write.connection, self.name, write.number, {name: content})
         write.changes[name] = value
 
     def _counted(self, write: _Write[Value]) -> None:
@@ -329,8 +340,7 @@ class DatabaseStore(Generic[Value]):
             numbers = {"changed": write.number}
             if None in write.changes.values():
                 numbers["deleted"] = write.number
-            own = update(STORES).where(STORES.c.name == self.name)
-            write.connection.execute(own.values(numbers))
+            self._database.count(write.connection, self.name, numbers)
 
     def _committed(self, write: _Write[Value]) -> None:
         """Take over what this thread wrote, unless another one has read it already."""
@@ -353,5 +363,5 @@ def _of_change(name: str, change: tuple[Value | None] | None) -> Value:
     if change is None:
         raise FileNotFoundError(name)
     if change[0] is None:
-        raise DamagedFile(f"{name} holds no value")
+        raise DamagedRecord(f"{name} holds no value")
     return change[0]

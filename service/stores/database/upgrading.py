@@ -1,17 +1,16 @@
-"""Bring the tables of a database to this version, and copy the files of a folder into them."""
+"""Bring the tables of a database to this version, and copy the records of a folder into them."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import text
+from sqlalchemy import Connection, NullPool, create_engine, select, text
 
 from forerun.data.file_store import DRAFT_SUFFIX
-from forerun.service.stores.database.connections import Database
-from forerun.service.stores.database.store import DatabaseStore
-from forerun.service.stores.database.tables import VERSION, OtherSchema, version_in
-from forerun.service.stores.places import TENANTS, DatabasePlace
+from forerun.service.stores.database.connections import Database, FileDatabase
+from forerun.service.stores.database.tables import RECORDS, STORES, VERSION, OtherSchema, version_in
+from forerun.service.stores.places import FOLDERS, TENANTS, log_damage
 
 SCRIPTS = "forerun.service.stores.database:migrations"
 LOCK = 7_036_874_417_766
@@ -41,55 +40,78 @@ def upgraded(database: Database) -> tuple[str | None, str]:
         before = version_in(connection)
         if before is not None and before > VERSION:
             raise OtherSchema(before, VERSION)
-        config = configuration()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        _upgrade(connection)
     return before, VERSION
 
 
-STORES: Final = ("devices", "graphs", "measurements", "keys")
-"""Folders of the stores, of each tenant too; those within them are stores too."""
+def _upgrade(connection: Connection) -> None:
+    config = configuration()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
 
 
-def imported(home: Path, database: Database) -> tuple[dict[str, int], list[str]]:
-    """Copy what the database does not hold under the same name; each store as a whole.
+def fill(file: Path, home: Path) -> None:
+    """Make the tables in an empty file, with the records that a folder holds as files.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    engine = create_engine(f"sqlite:///{file}", poolclass=NullPool)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+        _upgrade(connection)
+        for store, records in _in_folders(home):
+            connection.execute(STORES.insert(), {"name": store, "changed": 1, "deleted": 0})
+            of_all = {"store": store, "changed": 1}
+            rows = [{**of_all, "name": name, "content": own} for name, own in records.items()]
+            if rows:
+                connection.execute(RECORDS.insert(), rows)
+        connection.commit()
+
+
+def _in_folders(home: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each store that is kept as files, and the texts of its records."""
+    bases = (home, *(home / TENANTS).glob("*/"))
+    roots = [base / name for base in bases for name in FOLDERS if (base / name).is_dir()]
+    for folder in sorted(each for root in roots for each in (root, *root.rglob("*/"))):
+        texts = {}
+        for file in sorted(folder.iterdir()):
+            if file.is_file() and not file.name.endswith(DRAFT_SUFFIX):
+                try:
+                    texts[file.name] = file.read_text(encoding="utf-8")
+                except (OSError, UnicodeDecodeError) as error:
+                    log_damage(file, error)
+        yield folder.relative_to(home).as_posix(), texts
+
+
+def imported(home: Path, database: Database) -> dict[str, int]:
+    """Copy what the database does not hold under the same name, as a whole.
 
     Args:
         home: folder FORERUN_HOME.
         database: where to copy to; its tables must be there.
 
     Returns:
-        Number of records that were copied by store, and files that could not be read.
+        Number of records that were copied by store.
 
     Raises:
         CannotStore: the database does not answer, or has other tables.
     """
-    copied: dict[str, int] = {}
-    left_out: list[str] = []
-    bases = (home, *(home / TENANTS).glob("*/"))
-    roots = [base / name for base in bases for name in STORES if (base / name).is_dir()]
-    for folder in sorted(each for root in roots for each in (root, *root.rglob("*/"))):
-        name = folder.relative_to(home).as_posix()
-        texts = _texts(folder, left_out)
-        copied[name] = _copied(DatabasePlace(database, name), texts)
-    return copied, left_out
-
-
-def _texts(folder: Path, left_out: list[str]) -> dict[str, str]:
-    texts = {}
-    for file in sorted(folder.iterdir()):
-        if file.is_file() and not file.name.endswith(DRAFT_SUFFIX):
-            try:
-                texts[file.name] = file.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError):
-                left_out.append(str(file))
-    return texts
-
-
-def _copied(place: DatabasePlace, texts: dict[str, str]) -> int:
-    records = DatabaseStore(place, str, lambda name, content: content.decode(), room=1)
-    with records.writing():
-        new = texts.keys() - records.names()
-        for name in sorted(new):
-            records.put(name, texts[name])
-    return len(new)
+    with FileDatabase(home).transaction(is_write=False) as connection:
+        stores = connection.execute(select(STORES.c.name).order_by(STORES.c.name)).scalars().all()
+        found = {
+            store: {
+                row.name: row.content
+                for row in connection.execute(select(RECORDS).where(RECORDS.c.store == store))
+            }
+            for store in stores
+        }
+    copied = {}
+    with database.transaction() as connection:
+        for store, contents in found.items():
+            number = database.locked(connection, store)[0] + 1
+            new = contents.keys() - database.changed(connection, store, 0).keys()
+            database.write(connection, store, number, {name: contents[name] for name in new})
+            database.count(connection, store, {"changed": number})
+            copied[store] = len(new)
+    return copied

@@ -19,9 +19,11 @@ from forerun.service.answers.answer import answer_of
 from forerun.service.answers.question import question_about
 from forerun.service.schemas.measured_rows import MeasuredRow, queries_of
 from forerun.service.settings import Settings
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import MeasurementSet
+from forerun.service.stores.places import Place
 from tests.service.conftest import GRAPH, kernel_row, linear_row
 
 SHEET = {"memory_bandwidth_gbs": 900, "peak_tflops": {"fp32": 40}}
@@ -32,9 +34,9 @@ def make(tmp_path, trained):
     """Adaptations over one folder, as several processes have them."""
 
     def made(base=trained) -> Adaptation:
-        devices = DeviceStore(tmp_path / "devices")
-        graphs = GraphStore(tmp_path / "graphs", 10)
-        return Adaptation(base, tmp_path / "measurements", devices, graphs.get, 10)
+        devices = DeviceStore(Place(tmp_path) / "devices")
+        graphs = GraphStore(Place(tmp_path) / "graphs", 10)
+        return Adaptation(base, Place(tmp_path) / "measurements", devices, graphs.get, 10)
 
     return made
 
@@ -132,25 +134,25 @@ def test_a_sheet_that_changes_is_adapted_anew(make, trained):
 
 
 def test_a_network_keeps_its_graph_when_uploads_are_deleted(make, tmp_path):
-    uploads = GraphStore(tmp_path / "graphs", 10)
+    uploads = GraphStore(Place(tmp_path) / "graphs", 10)
     digest = uploads.put(GRAPH)
     network = {"kind": "network", "graph": digest, "batch_size": 8}
     row = MeasuredRow.model_validate({"workload": network, "metrics": {"latency_ms": 0.5}})
     make().learn("l4", [row] * 3)
-    (tmp_path / "graphs" / f"{digest}.json").unlink()
+    uploads.delete(digest)
     # The same measurement sent three times counts once.
     assert make().current().rows == {make()._devices.get("l4"): 1}
 
 
 def test_a_damaged_copy_of_a_graph_is_mended_from_the_upload(make, tmp_path):
-    digest = GraphStore(tmp_path / "graphs", 10).put(GRAPH)
+    digest = GraphStore(Place(tmp_path) / "graphs", 10).put(GRAPH)
     network = {"kind": "network", "graph": digest, "batch_size": 8}
     row = MeasuredRow.model_validate({"workload": network, "metrics": {"latency_ms": 0.5}})
     make().learn("l4", [row])
-    copy = tmp_path / "measurements" / "graphs" / f"{digest}.json"
-    copy.write_text("{")
+    copies = Place(tmp_path) / "measurements" / "graphs"
+    Records.of_texts(copies).put(f"{digest}.json", "{")
     assert list(make().current().rows.values()) == [1]
-    assert GraphStore(copy.parent, 10).get(digest) == GRAPH
+    assert GraphStore(copies, 10).get(digest) == GRAPH
 
 
 def test_what_cannot_be_learnt_from_any_more_is_left_out_and_logged(
@@ -162,7 +164,7 @@ def test_what_cannot_be_learnt_from_any_more_is_left_out_and_logged(
     adaptation.learn("l4", rows(2.0, trained, adaptation._devices.get("l4")))
     after = answer(adaptation)
     adaptation.learn("my-card", rows(2.0, trained, card))
-    (tmp_path / "devices/my-card.json").unlink()
+    adaptation._devices.delete("my-card")
     assert (answer(make()) == after).all()
     assert "my-card" in capsys.readouterr().err
 
@@ -218,17 +220,17 @@ def test_a_workload_that_nothing_answers_is_named(make):
 
 def test_asking_once_touches_no_folder(tmp_path, trained):
     home = tmp_path / "home"
-    in_use = in_use_of(Settings(home=home), trained, DeviceStore(home / "devices"))
+    in_use = in_use_of(Settings(home=home), trained, DeviceStore(Place(home) / "devices"))
     assert in_use.loaded is trained
     assert not home.exists()
 
 
-def test_files_hold_what_was_sent(make, tmp_path, trained):
+def test_records_hold_what_was_sent(make, tmp_path, trained):
     adaptation = make()
     given = rows(2.0, trained, adaptation._devices.get("l4"))
     adaptation.learn("l4", given)
-    (file,) = (tmp_path / "measurements").glob("*.json")
-    content = json.loads(file.read_text())
+    (text,) = Records.of_texts(Place(tmp_path) / "measurements").values().values()
+    content = json.loads(text)
     assert content["format"] == "forerun.measurements/1"
     assert [MeasuredRow.model_validate(row) for row in content["rows"]] == given
     assert isinstance(queries_of(given, adaptation._devices.get("l4"), GraphStore)[0], Query)
@@ -270,7 +272,10 @@ def test_a_damaged_text_is_refused_with_its_file(text):
 @pytest.fixture
 def adaptation(settings, loaded):
     def made(*sets):
-        devices, graphs = DeviceStore(settings.home / "devices"), GraphStore(settings.home / "g", 9)
+        devices, graphs = (
+            DeviceStore(Place(settings.home) / "devices"),
+            GraphStore(Place(settings.home) / "g", 9),
+        )
         base = replace(loaded, support=text_of(sets, {}) if sets else "")
         return adaptation_of(settings, base, devices, graphs.get)
 
@@ -290,6 +295,6 @@ def test_a_set_that_is_stored_here_counts_once(adaptation):
 
 def test_a_process_that_answers_once_adapts_too(settings, loaded):
     base = replace(loaded, support=text_of([measured()], {}))
-    in_use = in_use_of(settings, base, DeviceStore(settings.home / "devices"))
+    in_use = in_use_of(settings, base, DeviceStore(Place(settings.home) / "devices"))
     assert sum(in_use.rows.values()) == 3
     assert in_use.loaded.version.startswith(f"{loaded.version}+")

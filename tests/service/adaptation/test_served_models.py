@@ -12,8 +12,10 @@ from forerun.service.adaptation.measurement_files import read_rows
 from forerun.service.adaptation.predictor_in_use import Adaptation
 from forerun.service.answers.observing import observe, summary_of
 from forerun.service.schemas.measured_rows import BadMeasurement, MeasuredRow, queries_of
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.places import Place
 from tests.devices import CATALOG, H100
 
 BASE = LoadedPredictor(Router((LlmLatency(),)), "closed-form", "2026-01-01", "")
@@ -36,8 +38,11 @@ def make(tmp_path):
     """Adaptations over one folder, as several processes have them."""
 
     def made(base=BASE):
-        devices, graphs = DeviceStore(tmp_path / "devices"), GraphStore(tmp_path / "graphs", 10)
-        return Adaptation(base, tmp_path / "measurements", devices, graphs.get, 10)
+        devices, graphs = (
+            DeviceStore(Place(tmp_path) / "devices"),
+            GraphStore(Place(tmp_path) / "graphs", 10),
+        )
+        return Adaptation(base, Place(tmp_path) / "measurements", devices, graphs.get, 10)
 
     return made
 
@@ -81,8 +86,8 @@ def test_stored_runs_keep_an_acceptance_that_was_never_given(adaptation, make, t
     drafting = {**SERVED, "concurrency": 8, "engine": {"draft_tokens": 4, "draft_acceptance": 0.0}}
     given = {"workload": drafting, "metrics": {"tpot_ms": 40.0}}
     adaptation.learn(H100.name, [MeasuredRow.model_validate(given)])
-    [stored] = (tmp_path / "measurements").glob("*.json")
-    assert '"draft_acceptance":0.0' in stored.read_text()
+    [stored] = Records.of_texts(Place(tmp_path) / "measurements").values().values()
+    assert '"draft_acceptance":0.0' in stored
     assert len(make().rows_of(H100.name) or []) == 1
 
 
@@ -180,13 +185,13 @@ def test_degrees_that_no_engine_runs_are_refused(adaptation, tmp_path, changes, 
         if kept == "learnt":
             adaptation.learn(H100.name, rows)
         else:
-            observe(adaptation, DeviceStore(tmp_path / "devices"), H100.name, rows)
+            observe(adaptation, DeviceStore(Place(tmp_path) / "devices"), H100.name, rows)
     assert refused.value.field == ("measurements", 0, "workload", *path)
 
 
 def test_an_adaptation_is_scored_by_the_answers_as_observations_are(make, tmp_path):
     """Rates of two predictors make up an answer, which the predictor of times alone does not."""
-    adaptation, devices = make(bundled()), DeviceStore(tmp_path / "devices")
+    adaptation, devices = make(bundled()), DeviceStore(Place(tmp_path) / "devices")
     runs = [row(n, tpot_ms=1.3 * n**0.5, ttft_ms=30.0 * n**0.5) for n in (16, 32, 64, 128)]
     live = summary_of(observe(adaptation, devices, H100.name, runs).kept)
     learnt = adaptation.learn(H100.name, runs).errors.metrics

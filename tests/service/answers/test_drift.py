@@ -11,7 +11,9 @@ from forerun.service.answers.drift import Drift
 from forerun.service.answers.observing import family_of, log_ratios
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.schemas.measurements import GivenEstimate
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.measurement_sets import AdaptationStore
+from forerun.service.stores.places import Place
 from tests.devices import L4
 from tests.service.conftest import linear_row
 
@@ -20,7 +22,7 @@ SIZES = (64, 300, 2_000)
 
 @pytest.fixture
 def store(tmp_path) -> AdaptationStore:
-    return AdaptationStore(tmp_path)
+    return AdaptationStore(Place(tmp_path) / "measurements")
 
 
 @pytest.fixture
@@ -158,7 +160,7 @@ def test_workloads_of_nearly_the_same_size_are_compared(store, chance):
 
 
 def test_a_report_follows_the_store_of_several_processes(store, chance, tmp_path):
-    drift = Drift(AdaptationStore(tmp_path))
+    drift = Drift(AdaptationStore(Place(tmp_path) / "measurements"))
     assert drift.is_current(), "nothing was ever observed"
     assert drift.report().observations == {}
     first = observe(store, chance, 20)
@@ -192,8 +194,9 @@ def test_what_did_not_change_is_not_read_again(store, chance, monkeypatch):
 def test_a_damaged_file_spoils_no_report(store, chance, tmp_path):
     made = observe(store, chance, 20)
     observe(store, chance, 25)
-    (tmp_path / "observed" / f"l4.{made.id}.json").write_text("{}")
-    assert Drift(AdaptationStore(tmp_path)).report().observations == {"l4": 25}
+    place = Place(tmp_path) / "measurements"
+    Records.of_texts(place / "observed").put(f"l4.{made.id}.json", "{}")
+    assert Drift(AdaptationStore(place)).report().observations == {"l4": 25}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from forerun.service.cli import serve
 from forerun.service.cli.serve import NoAddress, reserved_port, unix_listener
 from forerun.service.settings import OTHER_VARIABLES, Settings, misspelt
 from forerun.service.stores.keys import KeyStore
+from forerun.service.stores.places import Place
 from tests.service.real_server import real_server
 
 
@@ -142,7 +143,7 @@ def test_a_reserved_port_is_held_for_processes_of_this_service_alone():
 def test_a_key_is_printed_alone_once_and_works(forerun, tmp_path):
     code, text, note = forerun("keys", "create", "scheduler", "--scope", "write")
     assert code == 0
-    key = KeyStore(tmp_path / "home/keys").holder(text.strip())
+    key = KeyStore(Place(tmp_path / "home") / "keys").holder(text.strip())
     assert key is not None
     assert (key.name, key.scope) == ("scheduler", "write")
     assert "not shown again" in note
@@ -167,7 +168,7 @@ def test_a_revoked_key_is_gone(forerun, tmp_path):
     made = forerun.json("keys", "create", "one")
     code, text, _ = forerun("keys", "revoke", made["id"])
     assert (code, made["id"] in text) == (0, True)
-    assert KeyStore(tmp_path / "home/keys").holder(made["key"]) is None
+    assert KeyStore(Place(tmp_path / "home") / "keys").holder(made["key"]) is None
     assert forerun.json("keys", "list") == {"keys": []}
 
 
@@ -188,7 +189,7 @@ def test_a_public_address_without_keys_is_refused_before_anything_is_loaded(fore
 def test_a_key_may_be_of_a_tenant(forerun, tmp_path):
     made = forerun.json("keys", "create", "one", "--tenant", "vision")
     assert made["tenant"] == "vision"
-    key = KeyStore(tmp_path / "home/keys").holder(made["key"])
+    key = KeyStore(Place(tmp_path / "home") / "keys").holder(made["key"])
     assert key is not None and key.tenant == "vision"
     assert "vision" in forerun("keys", "list")[1]
 

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from forerun.data.graph import OperatorGraph
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import AdaptationStore
+from forerun.service.stores.places import Place
 from forerun.training.leaderboard.entries import FORMAT
 from tests.service.faults.asking import Asking, graph
 from tests.service.real_server import RealServer, real_server
@@ -67,6 +69,12 @@ def fill(disk: Path) -> Path:
     return path
 
 
+def stored(disk: Path) -> dict[str, frozenset[str]]:
+    """Names of the records of each store."""
+    stores = ("graphs", "devices", "measurements")
+    return {name: Records.of_texts(Place(disk) / name).names() for name in stores}
+
+
 def test_a_read_only_folder_prevents_neither_the_start_nor_answers(ask):
     storing, why = ask.storing()
     assert not storing
@@ -83,7 +91,7 @@ def test_it_stores_as_soon_as_the_disk_can_be_written(ask, writable):
 
 
 def test_a_full_disk_refuses_writes_alone_until_there_is_room(ask, writable):
-    before = sorted(writable.rglob("*.json"))
+    before = stored(writable)
     filler = fill(writable)
     storing, why = ask.storing()
     assert not storing
@@ -93,7 +101,7 @@ def test_a_full_disk_refuses_writes_alone_until_there_is_room(ask, writable):
     ask.answers()
     assert [path for path in writable.rglob("*") if path.name.endswith(".part")] == []
     filler.unlink()
-    assert sorted(writable.rglob("*.json")) == before
+    assert stored(writable) == before
     assert ask.storing() == (True, None)
     again = (ask.put_graph(7), ask.put_device("another"), ask.put_rows(77, "t4"))
     assert [answer.status_code for answer in again] == [201, 200, 201]
@@ -104,7 +112,7 @@ def test_what_is_stored_is_not_deleted_from_a_read_only_disk(ask, writable, disk
     assert ask.put_device("my-card").status_code == 200
     mount(disk, "remount,ro")
     refused = ask("DELETE", f"/v1/graphs/{digest}")
-    assert (refused.status_code, "Nothing was deleted" in refused.text) == (503, True)
+    assert (refused.status_code, "Read-only file system" in refused.text) == (503, True)
     assert ask("DELETE", "/v1/devices/my-card").status_code == 503
     assert ask("GET", f"/v1/graphs/{digest}").status_code == 200
     assert ask("GET", "/v1/devices/my-card").status_code == 200
@@ -151,8 +159,8 @@ def damaged(tmp_path_factory):
         for how, content in DAMAGE.items():
             files.append(home / folder / f"{how}.json")
             files[-1].write_bytes(content)
-        files.append(home / folder / "unreadable.json")
-        files[-1].mkdir()
+    files.append(home / "leaderboard" / "unreadable.json")
+    files[-1].mkdir()
     for number, change in enumerate(WRONG_ENTRIES):
         files.append(home / "leaderboard" / f"{number}.json")
         content = {"format": FORMAT, "sitting": {}, "entries": [ENTRY | change]}
@@ -170,7 +178,7 @@ def test_everything_is_answered_and_each_file_is_named_in_the_log_once(damaged):
     (row,) = damaged.ask("GET", "/v1/leaderboard?dataset=toy").json()["entries"]
     assert row["value"] == 10.0
     printed = damaged.server.log.read_text()
-    named = {path: printed.count(f'"{path}"') for path in damaged.files}
+    named = {p: printed.count(f'{p.relative_to(damaged.home)}"') for p in damaged.files}
     assert set(named.values()) == {1}, named
     assert all(path.exists() for path in damaged.files), "what may be of use is kept"
 
@@ -179,13 +187,14 @@ def test_everything_is_answered_and_each_file_is_named_in_the_log_once(damaged):
 def test_a_graph_is_mended_when_it_is_uploaded_again(damaged, how):
     number = list(DAMAGE).index(how)
     digest = damaged.ask.put_graph(number).json()["digest"]
-    path = damaged.home / "graphs" / f"{digest}.json"
-    other = json.dumps(OperatorGraph.from_json(graph(number + 100)).to_json()).encode()
-    for content in (DAMAGE[how], other):
-        path.write_bytes(content)
+    place, name = Place(damaged.home) / "graphs", f"{digest}.json"
+    other = json.dumps(OperatorGraph.from_json(graph(number + 100)).to_json())
+    damage = DAMAGE[how].decode("latin-1")
+    for content in (damage, other):
+        Records.of_texts(place).put(name, content)
         assert damaged.ask.put_graph(number).status_code == 201
-        assert GraphStore(path.parent, 1).get(digest).digest == digest
-    path.write_bytes(DAMAGE[how])
+        assert GraphStore(place, 1).get(digest).digest == digest
+    Records.of_texts(place).put(name, damage)
     assert damaged.ask("DELETE", f"/v1/graphs/{digest}").status_code == 204
     assert damaged.ask("GET", f"/v1/graphs/{digest}").status_code == 404
 
@@ -195,14 +204,15 @@ def test_a_sheet_is_mended_when_it_is_registered_again(damaged, how):
     assert damaged.ask("GET", f"/v1/devices/{how}").status_code == 404
     assert damaged.ask.put_device(how).status_code == 200
     assert damaged.ask("GET", f"/v1/devices/{how}").json()["name"] == how
-    assert DeviceStore(damaged.home / "devices").catalog.get(how).name == how
+    assert DeviceStore(Place(damaged.home) / "devices").catalog.get(how).name == how
 
 
 def test_measurements_of_a_damaged_file_can_be_given_again(damaged):
     first = damaged.ask.put_rows(64).json()["set"]
-    (damaged.home / "measurements" / f"l4.{first}.json").write_bytes(DAMAGE["truncated"])
+    texts = Records.of_texts(Place(damaged.home) / "measurements")
+    texts.put(f"l4.{first}.json", "{")
     assert damaged.ask("GET", "/v1/devices/l4/measurements").json()["sets"] == []
     again = damaged.ask.put_rows(64)
     assert again.status_code == 201
-    (stored,) = AdaptationStore(damaged.home / "measurements").live("l4")
+    (stored,) = AdaptationStore(Place(damaged.home) / "measurements").live("l4")
     assert stored.id == again.json()["set"]

@@ -18,9 +18,11 @@ from threading import Timer
 import httpx
 import pytest
 
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import AdaptationStore
+from forerun.service.stores.places import Place
 from tests.service.conftest import linear_row
 from tests.service.faults.asking import Asking
 from tests.service.real_server import RealServer, real_server
@@ -66,13 +68,14 @@ def ingest(server: RealServer, numbers: "count[int]", enough: int) -> dict[str, 
 
 
 def stored(home: Path) -> dict[str, set[str]]:
-    """Kind of write -> what the files hold."""
-    graphs = GraphStore(home / "graphs", 1)
-    digests = [path.stem for path in (home / "graphs").glob("*.json")]
+    """Kind of write -> what the folder holds."""
+    graphs = GraphStore(Place(home) / "graphs", 1)
+    names = Records.of_texts(Place(home) / "graphs").names()
+    digests = [name.removesuffix(".json") for name in names]
     return {
         "graphs": {graphs.get(digest).digest for digest in digests},
-        "devices": set(DeviceStore(home / "devices").catalog.names()),
-        "measurements": {each.id for each in AdaptationStore(home / "measurements").live()},
+        "devices": set(DeviceStore(Place(home) / "devices").catalog.names()),
+        "measurements": {each.id for each in AdaptationStore(Place(home) / "measurements").live()},
     }
 
 
@@ -118,6 +121,6 @@ def test_every_request_is_stored_once_however_often_its_server_dies(tmp_path, ro
             if life < ROUNDS:
                 server.wait()
     assert sorted(acknowledged) == list(range(60))
-    stored = AdaptationStore(tmp_path / "home" / "measurements").sets("l4", "observe")
+    stored = AdaptationStore(Place(tmp_path / "home") / "measurements").sets("l4", "observe")
     counts = Counter(each.request.key for each in stored if each.request is not None)
     assert counts == {f"n{number}": 1 for number in range(60)}

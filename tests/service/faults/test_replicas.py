@@ -15,7 +15,7 @@ import pytest
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.measurement_sets import AdaptationStore
-from forerun.service.stores.places import DatabasePlace
+from forerun.service.stores.places import Place
 from tests.postgres import PASSWORD, Postgres, needs_postgres, postgres_server
 from tests.service.faults.asking import Asking
 from tests.service.real_server import RealServer, real_server
@@ -112,7 +112,7 @@ def found(postgres) -> dict[str, set[str]]:
     from forerun.service.stores.database.connections import Database
 
     database = Database(postgres.url)
-    place = DatabasePlace(database)
+    place = Place(database)
     graphs = GraphStore(place / "graphs", 1)
     digests = {name.partition(".")[0] for name in graphs._files.names()}
     in_database = {
@@ -202,7 +202,7 @@ def test_a_key_of_the_database_is_needed_at_every_replica(postgres, tmp_path, ro
     environment = {VARIABLE: url, "FORERUN_PREDICTOR_FOLDER": str(roofline_folder)}
     with real_server(tmp_path, workers=2, environment=environment) as server:
         assert httpx.get(f"{server.url}/v1/devices", timeout=60).status_code == 200
-        keys = KeyStore(DatabasePlace(database, "keys"))
+        keys = KeyStore(Place(database, "keys"))
         key, text = keys.create("scheduler", "read")
 
         def statuses(**headers) -> set[int]:

@@ -18,6 +18,7 @@ from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK, Predict
 from forerun.service.schemas.serving import EXAMPLE_DEPLOYMENT, LlmEstimateIn
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.places import Place
 from tests.service.answered import problem_of
 from tests.service.conftest import GRAPH, linear_row
 from tests.service.test_devices import SHEET
@@ -172,8 +173,11 @@ def test_one_process_asks_usual_questions_as_it_starts_and_the_rest_once_it_answ
 
 @pytest.fixture
 def answers(tmp_path, loaded):
-    devices, graphs = DeviceStore(tmp_path), GraphStore(tmp_path / "graphs", 10)
-    adaptation = Adaptation(loaded, tmp_path / "measurements", devices, graphs.get, 10)
+    devices, graphs = (
+        DeviceStore(Place(tmp_path) / "devices"),
+        GraphStore(Place(tmp_path) / "graphs", 10),
+    )
+    adaptation = Adaptation(loaded, Place(tmp_path) / "measurements", devices, graphs.get, 10)
     return Answers(adaptation, devices, graphs, kept=3)
 
 

@@ -8,6 +8,8 @@ from forerun.models.llm_serving.single_requests import WINDOW
 from forerun.service.answers.llm.routing import FOLDER
 from forerun.service.http.access import needed_scope
 from forerun.service.schemas.llm.routing import EXAMPLE_ENTRY, EXAMPLE_ROUTED, EXAMPLE_STATE
+from forerun.service.stores.database.store import Records
+from forerun.service.stores.places import Place
 from tests.service.answered import content_of, problem_of
 from tests.service.conftest import client_of
 
@@ -75,7 +77,7 @@ def test_the_latest_rows_of_each_time_stay(routed, tmp_path):
         routed.post(f"{QWEN}/add_training_data_bulk", json=measured(1.0, 600, tpot=tpot))
     own = routed.get(QWEN).json()
     assert (own["ttft_rows"], own["tpot_rows"]) == (WINDOW, 300)
-    stored = json.loads((tmp_path / FOLDER / "qwen3.json").read_text())
+    stored = json.loads(Records.of_texts(Place(tmp_path) / FOLDER).get("qwen3.json"))
     assert len(stored["rows"]) == WINDOW + 300
 
 

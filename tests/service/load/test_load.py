@@ -7,7 +7,6 @@ import asyncio
 import json
 import resource
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -25,7 +24,6 @@ CONNECTIONS = 1_000
 WATCHED = ("/healthz", "/readyz", "/metrics")
 LIMITS = {
     "FORERUN_MAX_OPERATORS": str(MOST_OPERATORS),
-    "FORERUN_CLIENT_SECONDS": "2",
     "FORERUN_REQUESTS_IN_FLIGHT": "100",
     "FORERUN_QUESTIONS_WAITING": "20",
 }
@@ -119,45 +117,6 @@ async def _at_once(port: int) -> list[tuple[int, bytes]]:
         for path in WATCHED:
             assert (await watcher.get(path)).status_code == 200
     return await asyncio.gather(*all_of_them)
-
-
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [
-        (b"", 408),
-        (b"GET / HTTP/1.1\r\nHo", 408),
-        (b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n"
-         b"Content-Type: application/json\r\n\r\n{", 408),
-        (b"POST /v1/graphs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{", 408),
-        (b"GET / HTTP/1.1\r\nX-Long: " + b"x" * 100_000, 431),
-        (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: " + b"x" * 88_000 + b"\r\n\r\n", 431),
-        (b"\x16\x03\x01 no request\r\n\r\n", 400),
-    ],
-    ids=["nothing", "half a header", "half a body", "half an upload", "a long header",
-         "a whole long header", "no HTTP"],
-)  # fmt: skip
-def test_a_client_that_does_not_finish_its_request_is_told_and_left(server, asked, sent, status):
-    with socket.create_connection(("127.0.0.1", server.port)) as slow:
-        slow.sendall(sent)
-        slow.settimeout(600)
-        answer = slow.recv(2**16)
-        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
-        assert b"application/problem+json" in answer
-        assert slow.recv(1) == b""
-    assert asked.get("/healthz").status_code == 200
-
-
-def test_a_slow_body_that_goes_on_is_not_ended(server):
-    """It takes longer than the limit, in steps that each are within it."""
-    body = b" " * 2**17 + json.dumps(question(1)).encode()
-    with socket.create_connection(("127.0.0.1", server.port)) as slow:
-        head = f"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
-        slow.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n")
-        for start in range(0, len(body), 2**16):
-            time.sleep(0.9)
-            slow.sendall(body[start : start + 2**16])
-        slow.settimeout(600)
-        assert slow.recv(2**16).startswith(b"HTTP/1.1 200 ")
 
 
 def test_work_stops_when_its_client_leaves(server, asked):

@@ -15,6 +15,7 @@ from forerun.service.own_tables.importing import check_name, import_table
 from forerun.service.settings import Settings
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
+from forerun.service.stores.places import Place
 
 NETWORK = next(iter(NETWORKS))
 
@@ -61,7 +62,7 @@ def test_a_device_is_found_by_any_of_its_names_and_its_sheet_comes_with_the_bund
 
 
 def test_a_black_box_serves_plain_columns_and_not_graphs(importing, tmp_path):
-    store = DeviceStore(tmp_path / "home" / "devices")
+    store = DeviceStore(Place(tmp_path / "home") / "devices")
     store.register(Device(name="my-phone", vendor="unknown", kind="npu"))
     rows = rows_of(importing("device,n,latency_ms", "my-phone,1,1", "my-phone,2,2"))
     assert set(rows.queries[0].workload.by_name) == {"n"}
@@ -82,7 +83,7 @@ def test_graphs_are_files_next_to_the_table_or_digests_and_operators_are_json(im
     other = OperatorGraph(graph.operators[:3], graph.batch_size)
     (tmp_path / "t-graphs" / "other.json").write_text(json.dumps(other.to_json()))
     third = OperatorGraph(graph.operators[:2], graph.batch_size)
-    GraphStore(tmp_path / "home" / "graphs", 10).put(third)
+    GraphStore(Place(tmp_path / "home") / "graphs", 10).put(third)
     operator = '{""kind"": ""softmax"", ""input_shapes"": [[8, 64]], ""output_shapes"": [[8, 64]]}'
     lines = [
         "graph,gpu,latency_ms,precision",

@@ -12,6 +12,7 @@ import pytest
 
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
+from forerun.service.stores.places import Place
 from tests.service.conftest import GRAPH, linear_row
 from tests.service.processes.conftest import (
     WORKERS,
@@ -170,7 +171,7 @@ ROWS = [linear_row(size, size / 100) for size in range(64, 640, 64)]
 
 
 def test_all_workers_answer_each_tenant_with_what_it_stored(tmp_path):
-    keys = KeyStore(tmp_path / "keys")
+    keys = KeyStore(Place(tmp_path) / "keys")
     headers = {
         tenant: {"Authorization": f"Bearer {keys.create(tenant, 'write', tenant)[1]}"}
         for tenant in ("vision", "speech")
@@ -199,7 +200,7 @@ def test_all_workers_answer_each_tenant_with_what_it_stored(tmp_path):
 
 def test_a_server_on_all_addresses_asks_for_keys(tmp_path, roofline_folder):
     home = tmp_path / "home"
-    keys = KeyStore(home / "keys")
+    keys = KeyStore(Place(home) / "keys")
     (reader, read), (writer, write) = keys.create("one", "read"), keys.create("two", "write")
     busy, often = keys.create("three", "read")
     settings = {

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from forerun.data.device import Device, DeviceCatalog
-from forerun.data.errors import InputError, UnknownDevice, UnknownGraph
+from forerun.data.errors import CannotStore, InputError, UnknownDevice, UnknownGraph
 from forerun.service.stores import devices as device_store
 from forerun.service.stores import leaderboard as module
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.device_sheets import (
     BadSheet,
     black_box_sheet,
@@ -23,7 +24,7 @@ from forerun.service.stores.devices import DeviceStore, TakenName
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.keys import SCOPES, BadKeyName, KeyStore, UnknownKey
 from forerun.service.stores.leaderboard import StoredLeaderboard
-from forerun.service.stores.places import StoreFull
+from forerun.service.stores.places import Place, StoreFull
 from forerun.training.leaderboard.entries import Leaderboard
 from forerun.training.leaderboard.store import FOLDER, EvaluationRun, ResultStore
 from tests.service.conftest import GRAPH
@@ -38,7 +39,7 @@ def card(name="my-card", **figures) -> Device:
 
 
 def test_two_stores_over_one_folder_agree_at_once(tmp_path):
-    one, other = DeviceStore(tmp_path / "devices"), DeviceStore(tmp_path / "devices")
+    one, other = DeviceStore(Place(tmp_path) / "devices"), DeviceStore(Place(tmp_path) / "devices")
     for bandwidth in (100.0, 200.0, 300.0):
         one.register(card(memory_bandwidth_gbs=bandwidth))
         assert other.get("my-card").memory_bandwidth_gbs == bandwidth
@@ -48,7 +49,7 @@ def test_two_stores_over_one_folder_agree_at_once(tmp_path):
 
 
 def test_what_is_held_is_never_older_than_the_last_registration(tmp_path):
-    store = DeviceStore(tmp_path)
+    store = DeviceStore(Place(tmp_path) / "devices")
     assert store.held("l4") is None
     assert store.get("l4") is not None
     for tdp in (100.0, 200.0):
@@ -59,7 +60,7 @@ def test_what_is_held_is_never_older_than_the_last_registration(tmp_path):
 
 def test_a_name_that_nothing_has_is_sought_once_until_a_sheet_changes(tmp_path, monkeypatch):
     """Labels of a thousand nodes of types that nobody registered cost their look-up once."""
-    store, sought = DeviceStore(tmp_path / "devices"), []
+    store, sought = DeviceStore(Place(tmp_path) / "devices"), []
     find = DeviceCatalog.find
     monkeypatch.setattr(
         DeviceCatalog, "find", lambda own, name: sought.append(name) or find(own, name)
@@ -75,34 +76,34 @@ def test_a_name_that_nothing_has_is_sought_once_until_a_sheet_changes(tmp_path, 
 
 
 def test_registrations_at_once_are_all_kept(tmp_path):
-    store = DeviceStore(tmp_path)
+    store = DeviceStore(Place(tmp_path) / "devices")
     names = [f"card-{number}" for number in range(12)]
     with ThreadPoolExecutor(len(names)) as many:
         list(many.map(lambda name: store.register(card(name)), names))
     assert set(names) <= set(store.catalog.names())
-    assert set(names) <= set(DeviceStore(tmp_path).catalog.names())
+    assert set(names) <= set(DeviceStore(Place(tmp_path) / "devices").catalog.names())
 
 
 def test_a_name_that_another_process_took_is_refused(tmp_path):
-    one, other = DeviceStore(tmp_path), DeviceStore(tmp_path)
+    one, other = DeviceStore(Place(tmp_path) / "devices"), DeviceStore(Place(tmp_path) / "devices")
     one.register(card(aliases=["shared"]))
     with pytest.raises(InputError, match="shared"):
         other.register(card("another", aliases=["shared"]))
-    assert DeviceStore(tmp_path).get("shared").name == "my-card"
+    assert DeviceStore(Place(tmp_path) / "devices").get("shared").name == "my-card"
 
 
 def test_the_catalogue_and_its_aliases_are_protected(tmp_path):
-    store = DeviceStore(tmp_path)
+    store = DeviceStore(Place(tmp_path) / "devices")
     with pytest.raises(TakenName):
         store.register(card("l4"))
     with pytest.raises(InputError, match="a100"):
         store.register(card("a100"))
-    assert not list(tmp_path.iterdir())
+    assert not Records.of_texts(Place(tmp_path) / "devices").names()
 
 
 def test_there_is_a_most(tmp_path, monkeypatch):
     monkeypatch.setattr(device_store, "MOST_DEVICES", 1)
-    store = DeviceStore(tmp_path)
+    store = DeviceStore(Place(tmp_path) / "devices")
     store.register(card())
     with pytest.raises(StoreFull):
         store.register(card("another"))
@@ -110,10 +111,11 @@ def test_there_is_a_most(tmp_path, monkeypatch):
 
 
 def test_a_bad_file_is_left_out_and_logged(tmp_path, capsys):
-    DeviceStore(tmp_path).register(card())
-    (tmp_path / "broken.json").write_text("{")
-    (tmp_path / "thief.json").write_text(card("thief", aliases=["l4"]).model_dump_json())
-    store = DeviceStore(tmp_path)
+    DeviceStore(Place(tmp_path) / "devices").register(card())
+    texts = Records.of_texts(Place(tmp_path) / "devices")
+    texts.put("broken.json", "{")
+    texts.put("thief.json", card("thief", aliases=["l4"]).model_dump_json())
+    store = DeviceStore(Place(tmp_path) / "devices")
     assert store.get("my-card").origin == "registered"
     assert store.get("l4").origin == "catalog"
     with pytest.raises(UnknownDevice):
@@ -225,7 +227,7 @@ MANY = [replace(GRAPH, parameter_elements=count) for count in range(1, 9)]
 
 
 def test_memory_holds_so_many_operators_and_the_disk_the_rest(tmp_path):
-    store = GraphStore(tmp_path, 100, operators_in_memory=3 * len(GRAPH))
+    store = GraphStore(Place(tmp_path) / "graphs", 100, operators_in_memory=3 * len(GRAPH))
     digests = [store.put(graph) for graph in MANY]
     assert [store.held(d) is not None for d in digests] == [False] * 5 + [True] * 3
     assert store.get(digests[0]) == MANY[0]
@@ -234,39 +236,39 @@ def test_memory_holds_so_many_operators_and_the_disk_the_rest(tmp_path):
 
 
 def test_uploads_at_once_are_counted_once(tmp_path):
-    store = GraphStore(tmp_path, len(MANY))
+    store = GraphStore(Place(tmp_path) / "graphs", len(MANY))
     with ThreadPoolExecutor(4 * len(MANY)) as many:
         list(many.map(store.put, MANY * 4))
-    assert len(list(tmp_path.iterdir())) == len(MANY)
+    assert len(Records.of_texts(Place(tmp_path) / "graphs").names()) == len(MANY)
     with pytest.raises(StoreFull):
         store.put(GRAPH)
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", None])
+@pytest.mark.parametrize("damage", ["", "{", "[]", None])
 def test_a_damaged_file_counts_as_absent_until_the_graph_is_uploaded_again(tmp_path, damage):
-    digest = GraphStore(tmp_path, 1).put(GRAPH)
-    path = tmp_path / f"{digest}.json"
-    other = json.dumps(MANY[0].to_json()).encode()  # whole, and of another digest
-    path.write_bytes(other if damage is None else damage)
-    store = GraphStore(tmp_path, 1)
+    digest = GraphStore(Place(tmp_path) / "graphs", 1).put(GRAPH)
+    other = json.dumps(MANY[0].to_json())  # whole, and of another digest
+    texts = Records.of_texts(Place(tmp_path) / "graphs")
+    texts.put(f"{digest}.json", other if damage is None else damage)
+    store = GraphStore(Place(tmp_path) / "graphs", 1)
     with pytest.raises(UnknownGraph):
         store.get(digest)
     store.put(GRAPH)
-    assert GraphStore(tmp_path, 1).get(digest) == GRAPH
+    assert GraphStore(Place(tmp_path) / "graphs", 1).get(digest) == GRAPH
 
 
 def test_a_file_that_is_damaged_while_its_graph_is_in_memory_is_mended_too(tmp_path):
-    store = GraphStore(tmp_path, 1)
+    store = GraphStore(Place(tmp_path) / "graphs", 1)
     digest = store.put(GRAPH)
-    (tmp_path / f"{digest}.json").write_text("{")
+    Records.of_texts(Place(tmp_path) / "graphs").put(f"{digest}.json", "{")
     store.put(GRAPH)
-    assert GraphStore(tmp_path, 1).get(digest) == GRAPH
+    assert GraphStore(Place(tmp_path) / "graphs", 1).get(digest) == GRAPH
 
 
 @pytest.mark.parametrize("digest", ["", "0" * 32, "../" * 10 + "aa", "A" * 32, "\x00" * 32])
 def test_what_is_no_digest_of_ours_is_unknown(tmp_path, digest):
     with pytest.raises(UnknownGraph):
-        GraphStore(tmp_path, 1).get(digest)
+        GraphStore(Place(tmp_path) / "graphs", 1).get(digest)
 
 
 # Keys: only their holders are known, only hashes are stored, and a change is seen at once.
@@ -279,13 +281,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def store(folder) -> KeyStore:
-    return KeyStore(folder)
-
-
-def settled(folder):
-    """Let the folder look as if it had not changed for a while, so that its stamp is trusted."""
-    past = folder.stat().st_mtime_ns - 10**9
-    os.utime(folder, ns=(past, past))
+    return KeyStore(Place(folder) / "keys")
 
 
 def test_the_holder_of_a_key_is_known_and_nobody_else(store):
@@ -318,7 +314,8 @@ def test_only_a_hash_of_the_secret_is_stored_and_for_its_owner_alone(store, fold
     key, text = store.create("scheduler", "write")
     secret = text.split("_", 2)[2]
     (path,) = folder.iterdir()
-    assert secret not in path.read_text() and secret.encode().hex() not in path.read_text()
+    content = path.read_bytes()
+    assert secret.encode() not in content and secret.encode().hex().encode() not in content
     assert secret not in repr(key) and key.digest not in repr(key)
     assert path.stat().st_mode & 0o077 == 0
 
@@ -328,28 +325,23 @@ def test_equal_secrets_have_different_hashes(store, monkeypatch):
     assert store.create("one", "read")[0].digest != store.create("two", "read")[0].digest
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_revoked_key_is_refused_at_once_by_every_process(store, folder, kept):
+def test_a_revoked_key_is_refused_at_once_by_every_process(store, folder):
     key, text = store.create("scheduler", "read")
-    if kept:
-        settled(folder)
     assert store.holder(text) == store.holder(text) == key
-    KeyStore(folder).revoke(key.id)
+    KeyStore(Place(folder) / "keys").revoke(key.id)
     assert store.holder(text) is None
     assert store.keys() == []
 
 
 def test_a_key_of_another_process_is_known_at_once(store, folder):
     _, first = store.create("one", "read")
-    settled(folder)
     store.holder(first)
-    key, text = KeyStore(folder).create("two", "read")
+    key, text = KeyStore(Place(folder) / "keys").create("two", "read")
     assert store.holder(text) == key
 
 
 def test_a_known_key_is_not_read_again(store, folder, monkeypatch):
     key, text = store.create("scheduler", "read")
-    settled(folder)
     store.holder(text)
     monkeypatch.setattr(store, "_verify", None)
     assert store.holder(text) == key
@@ -362,32 +354,36 @@ def test_keys_stay_in_use_when_the_last_one_is_revoked(store):
     assert store.is_used()
 
 
-def test_a_folder_that_cannot_be_examined_counts_as_used(tmp_path):
+def test_a_folder_that_cannot_be_examined_opens_no_service(tmp_path):
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    assert KeyStore(loop).is_used()
+    with pytest.raises(CannotStore, match="FORERUN_HOME"):
+        KeyStore(Place(loop) / "keys")
     (tmp_path / "file").touch()
-    assert not KeyStore(tmp_path / "file" / "keys").is_used()
+    assert not KeyStore(Place(tmp_path / "file") / "keys").is_used()
 
 
 def test_a_damaged_key_is_refused_and_others_are_not(store, folder, capsys):
     key, text = store.create("one", "read")
     other, other_text = store.create("two", "read")
-    (folder / f"{key.id}.json").write_text(other.model_dump_json())
-    fresh = KeyStore(folder)
+    texts = Records.of_texts(Place(folder) / "keys")
+    texts.put(f"{key.id}.json", other.model_dump_json())
+    fresh = KeyStore(Place(folder) / "keys")
     assert fresh.holder(text) is None
     assert fresh.holder(other_text) == other
     assert fresh.keys() == [other]
     assert key.id in capsys.readouterr().err
 
 
-def test_keys_of_a_mounted_secret_are_read_through_its_links(store, folder, tmp_path):
-    key, text = store.create("scheduler", "read")
-    mounted = tmp_path / "mounted"
-    mounted.mkdir()
-    (mounted / "..data").symlink_to(folder)
+def test_keys_of_a_mounted_secret_are_read_through_its_links(tmp_path):
+    key, text = KeyStore(Place(tmp_path / "one") / "keys").create("scheduler", "read")
+    content = Records.of_texts(Place(tmp_path / "one") / "keys").get(f"{key.id}.json")
+    mounted = tmp_path / "two" / "keys"
+    (mounted / "..2026").mkdir(parents=True)
+    (mounted / "..2026" / f"{key.id}.json").write_text(content)
+    (mounted / "..data").symlink_to("..2026")
     (mounted / f"{key.id}.json").symlink_to(f"..data/{key.id}.json")
-    assert KeyStore(mounted).holder(text) == key
+    assert KeyStore(Place(tmp_path / "two") / "keys").holder(text) == key
 
 
 def test_a_scope_includes_those_before_it(store):

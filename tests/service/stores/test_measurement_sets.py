@@ -7,6 +7,7 @@ import pytest
 
 from forerun.service.schemas.measured_rows import MeasuredRow
 from forerun.service.stores import measurement_sets
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.measurement_sets import (
     AdaptationStore,
     AlreadyStored,
@@ -14,7 +15,7 @@ from forerun.service.stores.measurement_sets import (
     ReusedKey,
     UnknownSet,
 )
-from forerun.service.stores.places import StoreFull
+from forerun.service.stores.places import Place, StoreFull
 from tests.service.conftest import linear_row
 
 
@@ -24,7 +25,7 @@ def rows(*latencies: float) -> list[MeasuredRow]:
 
 @pytest.fixture
 def store(tmp_path) -> AdaptationStore:
-    return AdaptationStore(tmp_path)
+    return AdaptationStore(Place(tmp_path) / "measurements")
 
 
 def keep(store, device="l4", *latencies):
@@ -36,7 +37,7 @@ def keep(store, device="l4", *latencies):
 def test_undone_sets_stay_and_are_out_of_use(store, tmp_path):
     first, second = keep(store), keep(store)
     store.undo(store.get("l4"))
-    for one in (store, AdaptationStore(tmp_path)):
+    for one in (store, AdaptationStore(Place(tmp_path) / "measurements")):
         assert [s.undone for s in one.sets()] == [False, True]
         assert one.live() == (first,)
         assert one.get("l4", second.id).rows == second.rows
@@ -67,21 +68,23 @@ def test_sets_sort_by_time_also_when_the_clock_is_set_back(store, monkeypatch, s
 def test_a_folder_of_an_earlier_version_is_read(tmp_path):
     name = "l4.20260102T030405000006-0a1b2c"
     row = rows(1.5)[0].model_dump_json(exclude_none=True)
-    (tmp_path / f"{name}.json").write_text(
+    (tmp_path / "measurements").mkdir()
+    (tmp_path / "measurements" / f"{name}.json").write_text(
         '{"format":"forerun.measurements/1","id":"20260102T030405000006-0a1b2c","device":"l4",'
         f'"time":"2026-01-02T03:04:05.000006Z","rows":[{row}]}}\n'
     )
-    (stored,) = AdaptationStore(tmp_path).sets()
+    (stored,) = AdaptationStore(Place(tmp_path) / "measurements").sets()
     assert (stored.device, stored.rows, stored.undone) == ("l4", tuple(rows(1.5)), False)
-    (tmp_path / f"{name}.undone").touch()
-    assert AdaptationStore(tmp_path).sets()[0].undone
+    Records.of_texts(Place(tmp_path) / "measurements").mark(f"{name}.undone")
+    assert AdaptationStore(Place(tmp_path) / "measurements").sets()[0].undone
 
 
 def test_a_set_under_another_name_is_left_out(store, tmp_path, capsys):
     made = keep(store)
-    path = tmp_path / f"l4.{made.id}.json"
-    path.rename(path.with_name(f"t4.{made.id}.json"))
-    assert AdaptationStore(path.parent).sets() == ()
+    texts = Records.of_texts(Place(tmp_path) / "measurements")
+    texts.put(f"t4.{made.id}.json", texts.get(f"l4.{made.id}.json"))
+    texts.delete(f"l4.{made.id}.json")
+    assert store.sets() == ()
     assert "not what its name says" in capsys.readouterr().err
 
 
@@ -126,7 +129,7 @@ def test_a_request_is_found_again_by_its_key_also_by_another_process(store, tmp_
     if source == "observe":
         made = store.new_observations("l4", rows(1.0), ["linear"], REQUEST)
     store.put(made.model_copy(update={"answer": '{"mape_after": null}'}))
-    for one in (store, AdaptationStore(tmp_path)):
+    for one in (store, AdaptationStore(Place(tmp_path) / "measurements")):
         found = one.before("l4", REQUEST)
         assert (found.id, found.source) == (made.id, source)
         assert found.answer == '{"mape_after": null}'
@@ -150,7 +153,7 @@ def test_a_key_with_other_content_is_refused(store):
 
 
 def test_of_the_same_requests_at_once_one_is_stored(tmp_path):
-    stores = [AdaptationStore(tmp_path) for _ in range(4)]
+    stores = [AdaptationStore(Place(tmp_path) / "measurements") for _ in range(4)]
 
     def attempt(number):
         store = stores[number % 4]
@@ -162,13 +165,13 @@ def test_of_the_same_requests_at_once_one_is_stored(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         ids = set(pool.map(attempt, range(24)))
     assert len(ids) == 1
-    assert len(AdaptationStore(tmp_path).sets("l4", "observe")) == 1
+    assert len(AdaptationStore(Place(tmp_path) / "measurements").sets("l4", "observe")) == 1
 
 
 def test_a_damaged_file_does_not_stand_for_its_request(store, tmp_path):
     made = observe(store, request=REQUEST)
-    (tmp_path / "observed" / f"l4.{made.id}.json").write_text("{")
-    again = AdaptationStore(tmp_path)
+    Records.of_texts(Place(tmp_path) / "measurements" / "observed").put(f"l4.{made.id}.json", "{")
+    again = AdaptationStore(Place(tmp_path) / "measurements")
     assert again.before("l4", REQUEST) is None
     assert observe(again, request=REQUEST).id != made.id
 
@@ -176,7 +179,8 @@ def test_a_damaged_file_does_not_stand_for_its_request(store, tmp_path):
 def test_files_of_others_are_no_observations_and_spoil_nothing(store, tmp_path, monkeypatch):
     monkeypatch.setattr(measurement_sets, "WINDOW_SETS", 1)
     made = observe(store, 1.0)
-    content = (tmp_path / "observed" / f"l4.{made.id}.json").read_text()
+    texts = Records.of_texts(Place(tmp_path) / "measurements" / "observed")
+    content = texts.get(f"l4.{made.id}.json")
     others = [
         "l4.json",
         "l4.notes.json",
@@ -185,25 +189,26 @@ def test_files_of_others_are_no_observations_and_spoil_nothing(store, tmp_path, 
         "l4.x-y-z.json",
     ]
     for name in others:
-        (tmp_path / "observed" / name).write_text(content)
+        texts.put(name, content)
     second = observe(store, 2.0, request=REQUEST)
     assert store.observed() == {"l4": [f"l4.{second.id}.json"]}
     assert kept(store) == [2.0]
-    assert {path.name for path in (tmp_path / "observed").iterdir()} >= set(others)
+    assert texts.names() >= set(others)
 
 
 def test_a_file_with_too_few_families_is_damaged(store, tmp_path):
     made = observe(store, 1.0, 2.0)
-    file = tmp_path / "observed" / f"l4.{made.id}.json"
-    file.write_text(file.read_text().replace('["linear","linear"]', '["linear"]'))
-    assert kept(AdaptationStore(tmp_path)) == []
+    texts = Records.of_texts(Place(tmp_path) / "measurements" / "observed")
+    name = f"l4.{made.id}.json"
+    texts.put(name, texts.get(name).replace('["linear","linear"]', '["linear"]'))
+    assert kept(AdaptationStore(Place(tmp_path) / "measurements")) == []
 
 
 def test_observations_are_apart_from_what_is_adapted_to(store):
     stamp = store.stamp()
     made = observe(store, 1.0, 2.0)
     assert store.sets() == store.live("l4") == ()
-    assert store.stamp() in (stamp, -1)
+    assert store.stamp() == stamp
     assert store.sets("l4", "observe") == (made,)
     assert store.sets("t4", "observe") == ()
     assert store.get("l4", made.id) == made
@@ -231,7 +236,8 @@ def test_the_oldest_sets_leave_a_full_window_of_rows(store, monkeypatch, tmp_pat
         observe(store, 10.0 + number, 20.0 + number)
     assert kept(store) == [11.0, 21.0, 12.0, 22.0]
     assert kept(store, "t4") == [3.0, 4.0], "each device has a window of its own"
-    assert not list((tmp_path / "observed").glob(f"*{first.id}*")), "its mark left too"
+    names = Records.of_texts(Place(tmp_path) / "measurements" / "observed").names()
+    assert not [name for name in names if first.id in name], "its mark left too"
     observe(store, *range(1, 9))
     assert kept(store) == list(range(1, 9)), "the newest set stays however large it is"
 

@@ -168,7 +168,7 @@ def test_a_value_that_its_text_does_not_restore_is_not_kept(ask, model):
 
 def test_a_stamp_changes_with_every_file_also_of_the_same_size(tmp_path):
     stamps = [stamp_of(tmp_path / "devices")]
-    for name, text in (("devices/a", "1"), ("devices/a", "2"), ("devices/deep/b", "")):
+    for name, text in (("devices/a", "1"), ("devices/a", "2"), ("devices/deep/b", "3")):
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         draft = tmp_path / "draft"
         draft.write_text(text)

@@ -132,9 +132,9 @@ def questions(table: pd.DataFrame, catalog: DeviceCatalog) -> list[Query | str]:
             row[name] for name in ("layers", "hidden", "heads", "vocabulary")
         )
         if key not in models:
-            models[key] = _model(row)
+            models[key] = model_of(row)
         try:
-            found.append(_query(row, models[key], catalog))
+            found.append(query_of(row, models[key], catalog))
         except UnanswerableQuery as error:
             found.append(str(error))
     return found
@@ -145,7 +145,7 @@ def left_out(table: pd.DataFrame, catalog: DeviceCatalog) -> dict[str, int]:
     return dict(Counter(one for one in questions(table, catalog) if isinstance(one, str)))
 
 
-def _query(row: Row, model: LanguageModel, catalog: DeviceCatalog) -> Query:
+def query_of(row: Row, model: LanguageModel, catalog: DeviceCatalog) -> Query:
     """A row of `runs` as a query.
 
     Raises:
@@ -189,7 +189,7 @@ def device_of(gpu: str, catalog: DeviceCatalog) -> Device:
     return known.model_copy(update={"name": gpu, "title": title, "origin": "registered", **sheet})
 
 
-def _model(row: Row) -> LanguageModel:
+def model_of(row: Row) -> LanguageModel:
     """The language model of a row of `runs`, with weights in 16 bits."""
     if row["model"]:
         return with_formats(named_language_model(row["model"]), weights="bf16")

@@ -25,6 +25,7 @@ from forerun.service.http.access import (
 )
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore, keys_of
+from forerun.service.stores.places import Place
 from tests.coroutines import run
 from tests.service.answered import problem_of
 from tests.service.conftest import GRAPH, client_of
@@ -36,7 +37,7 @@ NO_CREDENTIALS = (None, "", "Bearer", "Bearer x", "Basic x", "Basic eDp5", "Dige
 
 @pytest.fixture
 def keys(settings) -> KeyStore:
-    return KeyStore(settings.home / "keys")
+    return KeyStore(Place(settings.home) / "keys")
 
 
 @pytest.fixture
@@ -193,7 +194,7 @@ def test_a_public_service_stays_closed_when_its_folder_of_keys_disappears(settin
     named = settings.model_copy(update={"host": host})
     keys_of(named).create("one", "read")
     assert asks_for_keys(named, keys_of(named))
-    shutil.rmtree(settings.home / "keys")
+    shutil.rmtree(settings.home)
     assert asks_for_keys(named, keys_of(named)) == asks
 
 
@@ -259,7 +260,7 @@ def logged(logged_as):
 
 
 def test_a_write_is_one_line_with_its_key_and_the_identifier_that_the_answer_has(settings, logged):
-    key, text = KeyStore(settings.home / "keys").create("builder", "write")
+    key, text = KeyStore(Place(settings.home) / "keys").create("builder", "write")
     answers = []
 
     def work(client):
@@ -286,7 +287,7 @@ def test_a_write_is_one_line_with_its_key_and_the_identifier_that_the_answer_has
 
 
 def test_a_refused_write_of_a_key_is_logged_and_one_without_a_key_is_not(settings, logged):
-    key, text = KeyStore(settings.home / "keys").create("reader", "read")
+    key, text = KeyStore(Place(settings.home) / "keys").create("reader", "read")
 
     def work(client):
         client.delete("/v1/devices/mine", headers={"authorization": f"Bearer {text}"})

@@ -8,6 +8,7 @@ import pytest
 from forerun.service.http import tenants
 from forerun.service.http.app import create_app
 from forerun.service.stores.keys import KeyStore
+from forerun.service.stores.places import Place
 from tests.coroutines import run
 from tests.service.answered import problem_of
 from tests.service.conftest import GRAPH, client_of, linear_row
@@ -20,7 +21,7 @@ QUESTION = {"workload": linear_row(777, None)["workload"], "device": "l4"}
 @pytest.fixture
 def keys(settings) -> dict[str | None, str]:
     """Owner -> its key."""
-    store = KeyStore(settings.home / "keys")
+    store = KeyStore(Place(settings.home) / "keys")
     return {owner: store.create(f"of-{owner}", "admin", owner)[1] for owner in OWNERS}
 
 

@@ -10,6 +10,8 @@ from forerun.service.http.monitoring import gauges as drift_metrics
 from forerun.service.http.monitoring.gauges import metrics_of
 from forerun.service.schemas.measurements import DriftOut, LiveErrorOut, SliceOut
 from forerun.service.schemas.prediction import EXAMPLE, EXAMPLE_NETWORK
+from forerun.service.stores.database.store import Records
+from forerun.service.stores.places import Place
 from tests.service.answered import content_of
 from tests.service.conftest import GRAPH, kernel_row
 from tests.service.real_server import real_server
@@ -69,9 +71,9 @@ def test_an_adaptation_is_counted_with_its_time(adapting):
 
 def test_stores_have_their_records_bytes_and_limits(client, settings, digest):
     found = samples(client.get("/metrics").text)
-    (file,) = (settings.home / "graphs").glob("*.json")
+    (content,) = Records.of_texts(Place(settings.home) / "graphs").values().values()
     assert found[("forerun_store_records", "graphs")] == 1
-    assert found[("forerun_store_bytes", "graphs")] == file.stat().st_size
+    assert found[("forerun_store_bytes", "graphs")] == len(content.encode())
     assert found[("forerun_store_records_limit", "graphs")] == settings.graphs_kept
     assert found[("forerun_store_records", "devices")] == 0
     assert ("forerun_store_records_limit", "observations") not in found

@@ -18,6 +18,7 @@ from forerun.service.http.monitoring import tracing
 from forerun.service.requests.record import RequestRecord, continued, current, stage, trace_parent
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
+from forerun.service.stores.places import Place
 from tests.service.answered import content_of
 from tests.service.conftest import client_of
 from tests.service.http.served import Handler, served
@@ -244,7 +245,7 @@ def test_a_line_has_the_route_the_identifiers_and_what_was_sent(logged):
 
 
 def test_a_key_appears_nowhere_and_its_name_does(settings, logged):
-    _, text = KeyStore(settings.home / "keys").create("builder", "read")
+    _, text = KeyStore(Place(settings.home) / "keys").create("builder", "read")
     secret = text.split("_", 2)[2]
 
     def work(client):

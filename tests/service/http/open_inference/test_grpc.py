@@ -16,6 +16,7 @@ from forerun.models.router import Router
 from forerun.service.http.open_inference.grpc_service import MESSAGES, SERVICE
 from forerun.service.schemas.prediction import EXAMPLE
 from forerun.service.stores.keys import KeyStore
+from forerun.service.stores.places import Place
 from tests.service.real_server import real_server
 
 grpc = pytest.importorskip("grpc", reason="needs the grpc extra")
@@ -56,7 +57,7 @@ def server(tmp_path_factory):
     folder, home = tmp_path_factory.mktemp("predictor"), tmp_path_factory.mktemp("home")
     Router((Roofline(),)).save(folder)
     seal(folder, "2026-01-01")
-    _, key = KeyStore(home / "keys").create("one", "read")
+    _, key = KeyStore(Place(home) / "keys").create("one", "read")
     environment = {
         "FORERUN_PREDICTOR_FOLDER": str(folder),
         "FORERUN_GRPC_PORT": "0",

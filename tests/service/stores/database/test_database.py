@@ -9,11 +9,12 @@ import pytest
 
 from forerun.data.errors import DiskFull
 from forerun.service.settings import Settings
+from forerun.service.stores.database.store import Records
 from forerun.service.stores.devices import DeviceStore
 from forerun.service.stores.graphs import GraphStore
 from forerun.service.stores.keys import KeyStore
 from forerun.service.stores.measurement_sets import AdaptationStore
-from forerun.service.stores.places import DatabasePlace, database_of, is_used, place_of, records_in
+from forerun.service.stores.places import Place, database_of, place_of
 from tests.postgres import PASSWORD, needs_postgres, postgres_server
 from tests.service.cli.conftest import forerun as forerun
 from tests.service.conftest import GRAPH
@@ -26,8 +27,8 @@ NOBODY = f"postgresql://forerun:{PASSWORD}@127.0.0.1:1/forerun"
 
 
 def numbers(database, **memory):
-    place = DatabasePlace(database, "numbers")
-    return records_in(place, json.dumps, lambda name, content: json.loads(content), **memory)
+    place = Place(database, "numbers")
+    return Records(place, json.dumps, lambda name, content: json.loads(content), **memory)
 
 
 def settings_of(url, tmp_path) -> Settings:
@@ -37,7 +38,7 @@ def settings_of(url, tmp_path) -> Settings:
 def test_a_database_tells_the_records_and_bytes_of_each_store(connect):
     database = connect()
     assert database.sizes() == {}
-    place = DatabasePlace(database)
+    place = Place(database)
     devices = DeviceStore(place / "devices")
     devices.register(card())
     GraphStore(place / "measurements" / "graphs", 10).put(GRAPH)
@@ -48,7 +49,7 @@ def test_a_database_tells_the_records_and_bytes_of_each_store(connect):
 
 
 def test_all_stores_of_two_replicas_agree(connect):
-    one, other = DatabasePlace(connect()), DatabasePlace(connect())
+    one, other = Place(connect()), Place(connect())
     devices, graphs = DeviceStore(one / "devices"), GraphStore(one / "graphs", 10)
     keys, sets = KeyStore(one / "keys"), AdaptationStore(one / "measurements")
     seen_devices = DeviceStore(other / "devices")
@@ -80,11 +81,11 @@ def test_all_stores_of_two_replicas_agree(connect):
 
 
 def test_a_refused_registration_leaves_nothing_behind(connect):
-    devices = DeviceStore(DatabasePlace(connect(), "devices"))
+    devices = DeviceStore(Place(connect(), "devices"))
     devices.register(card(aliases=["shared"]))
     with pytest.raises(Exception, match="shared"):
         devices.register(card("another", aliases=["shared"]))
-    again = DeviceStore(DatabasePlace(connect(), "devices"))
+    again = DeviceStore(Place(connect(), "devices"))
     for each in (devices, again):
         assert "my-card" in each.catalog.names()
         assert "another" not in each.catalog.names()
@@ -285,35 +286,33 @@ def test_the_password_is_in_no_text_about_settings_places_and_problems(tmp_path,
 def test_a_process_has_one_pool_for_each_database(connect, tmp_path):
     one, other = settings_of(NOBODY, tmp_path), settings_of(NOBODY, tmp_path / "other")
     assert database_of(one) is database_of(other)
-    assert database_of(Settings(home=tmp_path)) is None
-    assert place_of(Settings(home=tmp_path)) == tmp_path
-    place = DatabasePlace(connect()) / "measurements"
-    assert not is_used(place)
+    assert database_of(Settings(home=tmp_path)) is database_of(Settings(home=tmp_path))
+    assert place_of(Settings(home=tmp_path)) == Place(tmp_path)
+    place = Place(connect()) / "measurements"
+    assert not Records.of_texts(place).is_used()
     keep(AdaptationStore(place))
-    assert is_used(place)
-    assert not is_used(tmp_path / "measurements")
+    assert Records.of_texts(place).is_used()
+    assert not Records.of_texts(Place(tmp_path) / "measurements").is_used()
 
 
 def test_files_are_copied_once_and_what_the_database_holds_stays(connect, tmp_path):
     from forerun.service.stores.database.upgrading import imported
 
-    DeviceStore(tmp_path / "devices").register(card())
-    _, text = KeyStore(tmp_path / "keys").create("scheduler", "read")
-    sets = AdaptationStore(tmp_path / "measurements")
+    DeviceStore(Place(tmp_path) / "devices").register(card())
+    _, text = KeyStore(Place(tmp_path) / "keys").create("scheduler", "read")
+    sets = AdaptationStore(Place(tmp_path) / "measurements")
     first, second = keep(sets), keep(sets)
     sets.undo(first)
-    digest = GraphStore(tmp_path / "measurements" / "graphs", 1).put(GRAPH)
-    (tmp_path / "devices" / "broken.json").write_bytes(b"\xff")
+    digest = GraphStore(Place(tmp_path) / "measurements" / "graphs", 1).put(GRAPH)
     database = connect()
-    counts, left_out = imported(tmp_path, database)
+    counts = imported(tmp_path, database)
     assert counts == {"devices": 1, "keys": 1, "measurements": 3, "measurements/graphs": 1}
-    assert left_out == [str(tmp_path / "devices" / "broken.json")]
 
-    place = DatabasePlace(connect())
+    place = Place(connect())
     KeyStore(place / "keys").revoke(text.split("_")[1])
     devices = DeviceStore(place / "devices")
     devices.register(card(tdp_w=123.0))
-    assert set(imported(tmp_path, database)[0].values()) == {0, 1}  # the key alone
+    assert set(imported(tmp_path, database).values()) == {0, 1}  # the key alone
     place.database.look()
     assert devices.get("my-card").tdp_w == 123.0
     assert AdaptationStore(place / "measurements").live() == (second,)
@@ -336,4 +335,5 @@ def test_the_command_makes_the_tables_and_fills_them_from_the_files(
     assert "keys: 1 copied" in forerun("database", "import")[1]
     assert identifier in forerun("keys", "list")[1]
     assert forerun("keys", "revoke", identifier)[0] == 0
-    assert len(list((tmp_path / "home" / "keys").iterdir())) == 1  # files stay as they are
+    kept = Records.of_texts(Place(tmp_path / "home") / "keys")
+    assert kept.names() == {f"{identifier}.json"}, "what is copied stays"
