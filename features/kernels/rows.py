@@ -88,8 +88,6 @@ _TINY: Final = 1e-12
 KERNEL_ROOTS: Final = tuple(dict.fromkeys(kind.root for kind in KERNEL_KINDS))
 ROOT_OF_KERNEL_KIND: Final = np.array([KERNEL_ROOTS.index(kind.root) for kind in KERNEL_KINDS])
 IS_BATCHED: Final = np.array([k.kernel_class in ("bmm", "attention") for k in KERNEL_KINDS])
-IS_ATTENTION: Final = np.array([k.kernel_class == "attention" for k in KERNEL_KINDS])
-IS_STEM: Final = np.array([k.kernel_class == "stem_conv" for k in KERNEL_KINDS])
 IS_DENSE: Final = np.array(
     [
         k.is_product and k.kernel_class in ("conv", "conv1x1", "stem_conv", "linear", "bmm")
@@ -264,12 +262,11 @@ class RunKernels(Columns):
         """The kernels of a training step: these plus those of the backward pass and the optimizer.
 
         Each product adds two with the same work: the gradient of its input, with columns and inner
-        dimension exchanged, and that of its weights, with rows and inner dimension exchanged. The
-        first convolution needs no gradient of its input; products of activations need both
-        gradients even if the weights are frozen; fused attention adds one kernel. Every other
-        kernel adds one. The loss reads and writes the outputs; an embedding's gradient is written
-        for its whole table; one pass updates all weights. Adapters add thin products to each linear
-        layer, and quantised weights are converted before each product that reads them.
+        dimension exchanged, and that of its weights, with rows and inner dimension exchanged;
+        products of two activations have both even if weights are frozen. Every other kernel adds
+        one. The loss reads and writes the outputs; an embedding's gradient is written for its whole
+        table; one pass updates all weights. Adapters add thin products to each linear layer, and
+        quantised weights are converted before each product that reads them.
 
         Args:
             step: how the network is trained.
@@ -278,19 +275,17 @@ class RunKernels(Columns):
         """
         product = IS_PRODUCT[self.kind]
         forward, other = self.take(product), self.take(~product)
-        of_attention = forward.take(IS_ATTENTION[forward.kind])._attention_backward()
-        single = forward.take(~IS_ATTENTION[forward.kind])
-        role = np.full(len(single), INPUT_GRADIENT)
-        of_input = replace(single, role=role, n=single.k, k=single.n).take(~IS_STEM[single.kind])
-        role = np.full(len(single), WEIGHT_GRADIENT)
-        of_weight = replace(single, role=role, transposed=~single.transposed)
+        role = np.full(len(forward), INPUT_GRADIENT)
+        of_input = replace(forward, role=role, n=forward.k, k=forward.n)
+        role = np.full(len(forward), WEIGHT_GRADIENT)
+        of_weight = replace(forward, role=role, transposed=~forward.transposed)
         if not step.trains_weights:
-            of_weight = of_weight.take(IS_BATCHED[single.kind])
+            of_weight = of_weight.take(IS_BATCHED[forward.kind])
         role = np.full(len(other), BACKWARD)
         behind = replace(other, role=role, traffic=BACKWARD_TRAFFIC * other.traffic)
         again = replace(self, count=self.count * (1.0 + step.recomputed))
         loss = self._moving(BACKWARD, traffic=LOSS_PASSES * 4.0 * trained.outputs)
-        parts = [again, of_input, of_weight, of_attention, behind, loss]
+        parts = [again, of_input, of_weight, behind, loss]
         if step.trains_weights and trained.embedded:
             table = trained.embedded * number_bytes
             parts.append(self._moving(BACKWARD, fixed_traffic=table))
@@ -308,14 +303,6 @@ class RunKernels(Columns):
             each = passes * trained.weights * number_bytes / launches
             parts.append(self._moving(OPTIMIZER, fixed_traffic=each, launches=launches))
         return self.concatenate(parts)
-
-    def _attention_backward(self) -> Self:
-        """The backward pass of these fused attentions, which repeats the product of the scores.
-
-        Five products where the forward pass has two, and twice its tensors (FlashAttention-2).
-        """
-        role = np.full(len(self), INPUT_GRADIENT)
-        return replace(self, role=role, work=2.5 * self.work, traffic=2.0 * self.traffic)
 
     def adapters(self, rank: float) -> Iterator[Self]:
         """The kernels of one adapter on each of these linear layers in a training step.

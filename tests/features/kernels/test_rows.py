@@ -492,17 +492,10 @@ def backward_of(part: Launch, **setup: object) -> RunKernels:
     return added.take((added.kind == kernels.kind[0]) & (added.role != FORWARD))
 
 
+@pytest.mark.parametrize("kind", ["attention/1/0/0", "bmm/1/1"])
 @pytest.mark.parametrize("setup", [{}, {"lora_rank": 8}], ids=["whole", "lora"])
-def test_attention_runs_backward_with_five_products_for_two_though_weights_are_frozen(
-    setup,
+def test_products_of_activations_have_both_gradients_even_if_weights_are_frozen(
+    kind, setup
 ) -> None:
-    fused = product(12 * 64, 64, 32, "attention/1/0/0", groups=12.0)
-    back = backward_of(fused, **setup)
-    assert back.work.sum() == pytest.approx(2.5 * fused.work)
-    scores = product(12 * 64, 64, 32, "bmm/1/1", groups=12.0)
-    assert backward_of(scores, **setup).work.sum() == pytest.approx(2 * scores.work)
-
-
-def test_images_get_no_gradient() -> None:
-    stem = product(196, 768, 768, "stem_conv/1/1")
-    assert backward_of(stem).role.tolist() == [WEIGHT_GRADIENT]
+    part = product(12 * 64, 64, 32, kind, groups=12.0)
+    assert backward_of(part, **setup).work.sum() == pytest.approx(2 * part.work)
