@@ -472,6 +472,25 @@ def test_every_gpu_with_a_row_of_profiles_has_slices_of_each():
         assert share == pytest.approx(98 / 108 if whole.compute_units == 108 else 1.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        *[(name, None) for name in ("grace", "m4-max", "spark", "threadripper", "snapdragon")],
+        *[("orin", "jetson-orin-nx-16gb"), ("5090-ti", "rtx-5070-ti"), ("mi300", "mi300x")],
+        *[("h20-141", "h20"), ("xeon", "xeon-gold-6330"), ("p100-sxm", "p100-sxm2-16gb")],
+    ],
+)
+def test_a_name_is_suggested_where_its_words_are_similar_and_none_where_nothing_is(name, nearest):
+    with pytest.raises(UnknownDevice, match="`forerun devices add SHEET.yaml` adds one") as error:
+        CATALOG.get(name)
+    assert next(iter(error.value.did_you_mean), None) == nearest
+    assert ("and none of a similar name" in str(error.value)) == (nearest is None)
+
+
+def test_a_product_is_its_chip():
+    assert CATALOG.get("NVIDIA DGX Spark").name == CATALOG.get("dgx-spark").name == "gb10"
+
+
 def test_a_profile_that_a_gpu_lacks_is_refused_with_those_that_it_has():
     with pytest.raises(UnknownDevice, match=r"it has 1g\.10gb, .* 3g\.40gb, 4g\.40gb") as error:
         CATALOG.get("h100-sxm-80gb-mig-5g-80gb")
