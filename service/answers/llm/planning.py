@@ -112,7 +112,10 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
     if load.requests_per_s is None:
         with in_field("requests_per_s"):
             raise BadRequest("Requests that arrive at once have no rate: give requests_per_s too.")
-    found = _searched(own, load)
+    found, kept_at_value = _searched(own, load), None
+    if not found.best and asked.risk == "upper":
+        by_value = replace(own, limits=replace(own.limits, risk="value"))
+        kept_at_value = bool(_searched(by_value, load).best)
     unanswered = _unanswered(found, own)
     (best, misses, front, rival), whole = _listed(found, own)
     sizes = asked.model.sizes(asked.engine.name)
@@ -136,6 +139,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         not_searched=[*own.not_searched, *unanswered],
         fitting=found.fitting,
         failed=dict(found.failed),
+        kept_at_value=kept_at_value,
         withheld=found.withheld,
         best=best,
         misses=misses,

@@ -208,8 +208,9 @@ class MixOut(Described):
     devices: int
     """number of all devices"""
     single_types: dict[str, float | None]
-    """type of device -> cost of serving all sizes with it alone, USD an hour or devices as the
-    objective; null where it cannot"""
+    """type of device -> cost of serving all sizes with it alone, in USD an hour or devices as the
+    objective is, without the cost of changes; null where it cannot. As in the mix, schedulers have
+    their defaults and each size keeps the limits, so `best` may cost less"""
     saving: float | None
     """share of the cost of the cheapest single type that is saved, 0 to 1; null where no type
     serves all sizes"""
@@ -237,10 +238,12 @@ class MixOut(Described):
                 "with default schedulers"
             ]
         price = "" if self.usd_per_hour is None else f"{self.usd_per_hour:,.4g} USD an hour"
-        saved = "" if self.saving is None else f"{100 * self.saving:.0f} % less than one type"
+        saved = f"{100 * (self.saving or 0.0):.0f} % less than one type"
         alone = [f"{n} {cost:,.4g}" for n, cost in self.single_types.items() if cost is not None]
-        lines = ["mix of types: " + ", ".join(filter(None, (price, saved)))]
-        lines += [f"  of one type: {', '.join(alone)}"] if alone else []
+        shown = (price, saved * (not saved.startswith("0 ")))
+        lines = ["mix of types: " + ", ".join(filter(None, shown))]
+        how = "with default schedulers, limits kept for each size"
+        lines += [f"  one type alone ({how}): {', '.join(alone)}"] if alone else []
         lines += [f"  {one.line()}" for one in self.parts]
         if self.changes is not None:
             moved = ", ".join(f"{more:+,} {name}" for name, more in self.changes.items())
@@ -414,6 +417,9 @@ class LlmPlanOut(LimitedAnswerOut):
     also of a class (chat.ttft_ms), power_w, a percentile; scheduler: another one of the layout is
     as good; unknown: no interval, price or answer; unchecked: they cost more than those whose
     percentiles were checked"""
+    kept_at_value: bool | None = None
+    """whether an option keeps all limits at the best estimates; null where one keeps them at the
+    upper ends too, or `risk` is `value`"""
     withheld: int
     """how many were left out of an order by speed: their latency is not known within a factor of
     10"""
@@ -463,8 +469,7 @@ class LlmPlanOut(LimitedAnswerOut):
             "loosen a limit": self.failed.keys() - FAILED.keys(),
             "add devices": "devices" in self.failed,
             "add formats or devices with more memory": "memory" in self.failed,
-            "take best estimates (risk value)": self.risk == "upper"
-            and ("devices" in self.failed or any("memory" not in one.over for one in self.misses)),
+            "take best estimates (risk value)": self.kept_at_value or False,
         }
         return f"nothing keeps all limits: {'; '.join(way for way, own in ways.items() if own)}"
 

@@ -612,3 +612,13 @@ def test_a_replica_scales_by_the_rate_with_which_it_keeps_the_limits(adapting, c
     assert ceil(40 / by["requests"] - 1e-6) == first["replicas"]
     assert by["prompts"] == pytest.approx(2000 * by["requests"])
     assert by["answers"] == pytest.approx(300 * by["requests"])
+
+
+def test_costs_of_one_type_are_said_to_be_with_default_schedulers():
+    """A tuned scheduler may cost less in the table above."""
+    part = SimpleNamespace(line=lambda: "2 l4")
+    fields = {"usd_per_hour": 13.76, "devices": 2, "single_types": {"l4": 17.8}, "changes": None}
+    for saving, share in ((0.14, ", 14 % less than one type"), (0.001, ""), (None, "")):
+        lines = MixOut.model_construct(parts=[part], saving=saving, **fields).lines()
+        assert lines[0] == f"mix of types: 13.76 USD an hour{share}"
+        assert "alone (with default schedulers, limits kept for each size): l4 17.8" in lines[1]
