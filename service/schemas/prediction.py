@@ -69,7 +69,7 @@ class OperatorIn(Strict):
     output_shapes: list[Shape] = Field(max_length=64)
     """shapes of outputs"""
     parameter_elements: int = Field(default=0, ge=0, le=2**50)
-    """number of weight elements"""
+    """number of trainable parameters; running statistics of batch normalisation are not counted"""
     attributes: Annotated[dict[str, Attribute], Field(max_length=MOST_ATTRIBUTES)] = Field(
         default_factory=dict
     )
@@ -199,7 +199,7 @@ class GraphOut(Described):
     operators: int
     """number of operators, without views"""
     parameters: int
-    """number of weight elements"""
+    """number of trainable parameters; running statistics of batch normalisation are not counted"""
     flops: float
     """FLOPs of one forward pass at `batch_size`"""
     batch_size: int

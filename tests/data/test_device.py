@@ -461,7 +461,8 @@ def test_slices_have_the_compute_units_that_nvidia_smi_lists(name, units):
 
 def test_every_gpu_with_a_row_of_profiles_has_slices_of_each():
     """The largest is the whole GPU, but for the A100, where one of eight parts is not used, and
-    for the memory that the driver keeps."""
+    for the memory that the driver keeps.
+    """
     divided = [own for own in CATALOG if profiles_of(own)]
     assert len(divided) == 21
     for whole in divided:

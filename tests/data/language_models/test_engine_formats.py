@@ -44,7 +44,9 @@ def test_the_message_names_engine_format_device_and_what_is_missing():
     assert why == "vllm runs weights in mxfp4 from compute capability 8.0 on, and t4 has 7.5"
     awq = with_formats(LLAMA, weights="awq")
     why = awq_not_run("vllm", CATALOG.get("v100"), awq)
-    assert why == "vllm runs weights of AWQ from compute capability 7.5 on, and v100-sxm2-16gb has 7.0"
+    assert (
+        why == "vllm runs weights of AWQ from compute capability 7.5 on, and v100-sxm2-16gb has 7.0"
+    )
     assert awq_not_run("vllm", CATALOG.get("t4"), awq) is None
     assert awq_not_run("vllm", CATALOG.get("v100"), LLAMA) is None
     why = not_run("sglang", CATALOG.get("mi250"), with_formats(LLAMA, cache="int8"))

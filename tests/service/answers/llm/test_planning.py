@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from math import ceil, inf
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from forerun.models.llm_serving.plans import ServingLimits, Stock, units_of
 from forerun.service.cli import app
 from forerun.service.figures import digits
 from forerun.service.schemas.llm.serving_plan import EXAMPLE_PLAN
+from forerun.service.schemas.llm.serving_plan_answers import MixOut
 
 FEW = {**EXAMPLE_PLAN, "model": "llama-3.1-8b", "devices": ["l40s", "h100-sxm-80gb"]}
 LIMITS = ("ttft_ms", "tpot_ms", "request_latency_ms")
