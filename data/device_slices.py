@@ -71,11 +71,12 @@ def slice_of(device: Device, profile: str) -> Device | None:
     does not have.
 
     Memory of a slice is that of `PROFILES`. Bandwidth and cache, and memory where it is not listed,
-    are in proportion to the memory of the profile, in eighths; compute units are those of `COMPUTE_UNITS`, else (and of a part of a slice) in
-    proportion to its compute slices, and all of them in the largest profile; arithmetic is in
-    proportion to compute units. No link joins slices (NVIDIA, "Multi-Instance GPU User Guide",
-    application considerations), and they share the power limit of the GPU, which bounds none of
-    them. A share has all but the memory to itself while nobody else is at work.
+    are in proportion to the memory of the profile, in eighths; compute units are those of
+    `COMPUTE_UNITS`, else (and of a part of a slice) in proportion to its compute slices, and all of
+    them in the largest profile; arithmetic is in proportion to compute units. No link joins slices
+    (NVIDIA, "Multi-Instance GPU User Guide", application considerations), and they share the power
+    limit of the GPU, which bounds none of them. A share has all but the memory to itself while
+    nobody else is at work.
 
     Args:
         device: the whole GPU.

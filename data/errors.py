@@ -144,8 +144,8 @@ class UnknownDevice(InputError):
         hint = f". Did you mean {' or '.join(self.did_you_mean)}?" if self.did_you_mean else ""
         return (
             f"No device named {self.name!r}{hint or ', and none of a similar name.'} `forerun "
-            "devices` lists all, `forerun devices add SHEET.yaml` adds one; instance types of clouds "
-            "are written as aws/m7i.4xlarge."
+            "devices` lists all, `forerun devices add SHEET.yaml` adds one; instance types of "
+            "clouds are written as aws/m7i.4xlarge."
         )
 
 

@@ -45,7 +45,7 @@ def not_run(engine: str, device: Device, model: LanguageModel | None = None) -> 
 
 
 def awq_not_run(engine: str, device: Device, model: LanguageModel) -> str | None:
-    """Why an engine does not run the four-bit weights of a model if they are AWQ's; None as above."""
+    """Why an engine does not run a model's four-bit weights if they are AWQ's; None as above."""
     is_asked = "int4" in dict(_formats(model))
     return _not_run(engine, device, {"awq": "weights of AWQ "} if is_asked else {})
 

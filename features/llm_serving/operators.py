@@ -28,11 +28,11 @@ ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = MappingProxyType(
 )
 """Weight format -> precisions that matrix products can be computed in, best first."""
 SLOW_GGUF: Final = frozenset({"vllm", "sglang"})
-"""Engines whose kernels for GGUF files use no matrix units (vLLM, csrc/quantization/gguf/mmq.cuh)."""
+"""Engines whose kernels for GGUF files use no matrix units (vLLM, csrc/quantization/gguf)."""
 GGUF_SHARE: Final = 0.4
-"""Their peak rate over that of FP32. With it, products with prompts reach a third of the rate of FP32:
-measured were 22 % on an RTX 3090 (dphnAI/sonar #1395) and 47 % on an RTX 4060 Ti (vllm-project/vllm
-#35987)."""
+"""Their peak rate over that of FP32. With it, products with prompts reach a third of the FP32 rate;
+22 % were measured on an RTX 3090 (dphnAI/sonar #1395) and 47 % on an RTX 4060 Ti
+(vllm-project/vllm #35987)."""
 SELECTED_TOKENS: Final = 2048
 """Tokens that an indexer selects for attention, as in DeepSeek-V3.2."""
 

@@ -223,7 +223,7 @@ def training_plan(
         objective: what is least: time, price or energy.
         max_usd: most that the tokens may cost; chooses the number of devices.
         max_days: most days that the tokens may take; chooses the number of devices.
-        kept: layouts that are answered.
+        kept: number of layouts to list.
         run: as for `llm_training`.
 
     Raises:

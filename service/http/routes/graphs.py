@@ -109,10 +109,11 @@ async def upload(
     answers: TheAnswers,
     state: TheState,
     batch_size: Annotated[
-        int, Query(ge=1, le=LARGEST_BATCH, description="size of free batch dimensions")
+        int, Query(ge=1, le=LARGEST_BATCH, description="size of dynamic batch dimensions")
     ] = 1,
     sequence_length: Annotated[
-        int | None, Query(ge=1, le=2**20, description="size of free sequence dimensions; else 128")
+        int | None,
+        Query(ge=1, le=2**20, description="size of dynamic sequence dimensions; 128 if absent"),
     ] = None,
     image_size: Annotated[int | None, Query(ge=1, le=MAX_SIZE, description=IMAGE_SIZE)] = None,
     shape: Annotated[list[str], Query(max_length=MOST_SHAPES, description=SHAPE)] = [],  # noqa: B006

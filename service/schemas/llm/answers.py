@@ -38,7 +38,7 @@ class ParallelismOut(Described):
     """How one worker is divided over devices."""
 
     tensor: int
-    """devices that share each layer's products"""
+    """devices that share each layer's matrix products"""
     pipeline: int
     """groups of devices that hold successive layers"""
     attention_data: int

@@ -258,15 +258,15 @@ class LlmPlanIn(NamedPart):
     requests_per_s: Rate | None = None
     """requests per second"""
     input_tokens: Tokens | None = None
-    """mean tokens of a prompt"""
+    """mean prompt length, tokens"""
     output_tokens: Tokens | None = None
-    """mean tokens of an answer"""
+    """mean output length, tokens"""
     input_variation: Variation = 0.0
-    """standard deviation of the prompts' lengths over their mean"""
+    """coefficient of variation of prompt lengths (standard deviation over mean)"""
     output_variation: Variation = 0.0
-    """standard deviation of the answers' lengths over their mean"""
+    """coefficient of variation of output lengths (standard deviation over mean)"""
     cached_share: Share = 0.0
-    """share of the input tokens whose keys and values are in a prefix cache"""
+    """share of input tokens that the prefix cache holds"""
     sizes: Annotated[list[SizeIn], Field(min_length=1, max_length=MOST_SIZES)] | None = None
     """histogram of lengths, in place of their means"""
     classes: Annotated[list[ClassIn], Field(min_length=1, max_length=16)] | None = None
@@ -287,8 +287,8 @@ class LlmPlanIn(NamedPart):
     request_latency_ms: Milliseconds | None = None
     """limit on the mean latency of requests, milliseconds"""
     ttft_p99_ms: Milliseconds | None = None
-    """limit on the 99th percentile of the time to first token, milliseconds; percentiles are those
-    of the event model, checked of the options of least cost"""
+    """limit on the 99th percentile of the time to first token, milliseconds; percentiles are
+    checked by the event model for the cheapest options"""
     tpot_p99_ms: Milliseconds | None = None
     """limit on the 99th percentile of the time per output token, milliseconds"""
     request_latency_p99_ms: Milliseconds | None = None
@@ -301,31 +301,33 @@ class LlmPlanIn(NamedPart):
     """what to minimise; speed is the latency of requests, with the fewest replicas that keep the
     limits"""
     risk: Risk = "upper"
-    """where limits hold: at the upper ends of intervals, or at the best estimates (value)"""
+    """what must keep the limits: upper ends of intervals, or best estimates (value)"""
     disaggregated: bool = False
-    """whether separate workers for prompts are tried too"""
+    """whether to try separate prefill workers too"""
     mix: bool = False
-    """whether to mix types of devices by the sizes of requests, too"""
+    """whether to try mixes of device types too, by request size"""
     change_cost: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    """cost of each device of a mix that starts or stops, in the unit of the objective"""
+    """cost of each device that a mix starts or stops, in the unit of the objective"""
     max_changes: int | None = Field(default=None, ge=0, le=100_000)
-    """devices of a mix that start or stop at most"""
+    """maximum number of devices that a mix starts or stops"""
     grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = None
     """carbon intensity of the electricity, g of CO2 equivalent a kWh"""
     region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
-    """country whose yearly mean stands for it, such as france"""
+    """country whose yearly mean carbon intensity is used, such as france"""
     window_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """windows of the trace, seconds: replicas of the first option over time; none when absent"""
+    """length of windows of the trace, seconds, in which replicas of the first option are counted;
+    not counted when absent"""
     startup_s: Annotated[float, Field(ge=0, le=1e5)] = 120.0
     """start of a replica, seconds"""
     stabilization_s: Annotated[float, Field(ge=0, le=1e6)] = 300.0
-    """time for which replicas are kept, seconds; `stabilizationWindowSeconds` of Kubernetes"""
+    """time for which surplus replicas are kept, seconds; `stabilizationWindowSeconds` of
+    Kubernetes"""
     cap_kw: Amount | None = None
-    """power cap of all devices, kW, for which servers are counted"""
+    """power cap for all devices, kW, under which servers are counted"""
     cap_risk: Annotated[float, Field(gt=0, le=0.5)] = 0.01
-    """expected share of the time above the cap"""
+    """accepted share of the time above the cap"""
     kept: Annotated[int, Field(ge=1, le=20)] = 4
-    """number of options to answer"""
+    """number of options to list"""
 
     @model_validator(mode="after")
     def _traffic_is_whole(self) -> "LlmPlanIn":
