@@ -369,8 +369,8 @@ class Diffusion:
     ulysses_parallel: Sharing = 1
     """degree of Ulysses parallelism over the heads, devices"""
     pixels_per_token: PixelsPerToken | None = None
-    """pixels per token along each side: the autoencoder's factor times the patch size; of a U-Net
-    the side that gives as many products: 30 for SDXL, 26 for Stable Diffusion 1 and 2"""
+    """pixels per token along each side: the autoencoder's factor times the patch size; for a U-Net,
+    the value that gives as many operations: 30 for SDXL, 26 for Stable Diffusion 1 and 2"""
     frames_per_token: Annotated[int, Field(ge=1, le=1024)] | None = None
     """frames of the video per token"""
     passes: Annotated[int, Field(ge=1, le=16)] | None = None

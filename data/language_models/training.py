@@ -78,7 +78,7 @@ class SampleLength:
     tokens: Tokens
     """tokens of each"""
     share: Annotated[float, Field(gt=0, le=1e12)]
-    """how many; in any unit that all lengths share"""
+    """how many, in a unit common to all lengths"""
 
 
 def length_of(given: object) -> object:

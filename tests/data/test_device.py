@@ -482,7 +482,7 @@ def test_every_gpu_with_a_row_of_profiles_has_slices_of_each():
     ],
 )
 def test_a_name_is_suggested_where_its_words_are_similar_and_none_where_nothing_is(name, nearest):
-    with pytest.raises(UnknownDevice, match="`forerun devices add SHEET.yaml` adds one") as error:
+    with pytest.raises(UnknownDevice, match=r"`forerun devices add SHEET\.yaml` adds") as error:
         CATALOG.get(name)
     assert next(iter(error.value.did_you_mean), None) == nearest
     assert ("and none of a similar name" in str(error.value)) == (nearest is None)

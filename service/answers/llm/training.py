@@ -121,7 +121,7 @@ class _Question:
 def training_estimate(
     asked: TrainingEstimateIn, device_named: DeviceNamed, in_use: InUse
 ) -> TrainingOut:
-    """What a step of training takes, and what tokens cost.
+    """Time, memory, power and cost of a training step and of the tokens.
 
     Raises:
         InputError: the request cannot be answered; the message says why.

@@ -117,7 +117,7 @@ def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...
 
 
 class EngineIn(options_of(Engine, NamedPart)):  # type: ignore[misc]
-    """An inference engine and its settings; what is left out is the engine's default."""
+    """An inference engine and its settings; omitted settings have the engine's defaults."""
 
     PART = "engine"
 
@@ -174,7 +174,7 @@ class ParallelismIn(options_of(Parallelism, NamedPart)):  # type: ignore[misc]
 
 
 class PrefillIn(Strict):
-    """Workers of their own for prompts (disaggregated serving)."""
+    """Separate workers for prompts (disaggregated serving)."""
 
     parallelism: ParallelismIn = Field(default_factory=ParallelismIn)
     """devices of each of these workers"""

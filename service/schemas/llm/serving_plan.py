@@ -70,7 +70,7 @@ Usd = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
 class StockIn(Strict):
-    """Devices of one type that are at hand."""
+    """Available devices of one type."""
 
     device: OneDevice
     """name of a device, a pattern of instance types such as `aws/m7i.*`, or a spec sheet"""
@@ -81,7 +81,7 @@ class StockIn(Strict):
     spot_usd_per_device_hour: Usd | None = None
     """spot price of one, in a mix; none when absent"""
     spot_count: int | None = Field(default=None, ge=1, le=100_000)
-    """how many there are at it; any number when absent"""
+    """how many are available at the spot price; any number when absent"""
     current: int = Field(default=0, ge=0, le=100_000)
     """how many run now, for a mix"""
 
@@ -136,7 +136,7 @@ class SizeIn(Strict):
     output_tokens: Tokens
     """length of the answers"""
     share: Annotated[float, Field(gt=0, le=1e12)] = 1.0
-    """how many there are, in any unit that all sizes share"""
+    """how many there are, in a unit common to all sizes"""
 
 
 def size_of(word: str) -> dict[str, str]:
@@ -162,7 +162,7 @@ def _contradictions(limits: Mapping[str, float]) -> Iterator[tuple[str, str, str
 
 
 class DraftIn(Strict):
-    """Speculative decoding that may be used."""
+    """Speculative decoding to try."""
 
     method: DraftMethod
     """layers of the model (mtp), a head (eagle, eagle3) or the prompt (ngram)"""
@@ -171,7 +171,7 @@ class DraftIn(Strict):
     acceptance: Share
     """as `draft_acceptance` of an engine"""
     model: Name | None = None
-    """checkpoint of the head; needed of eagle and eagle3"""
+    """checkpoint of the head; required for eagle and eagle3"""
 
     @model_validator(mode="after")
     def _has_a_head(self) -> Self:
@@ -194,7 +194,7 @@ def draft_of(word: str) -> dict[str, str]:
 
 
 class ClassIn(Strict):
-    """Requests of one class, with limits of their own."""
+    """Requests of one class, with their own limits."""
 
     name: Annotated[str, Field(pattern=r"^[\w-]+$", max_length=LONGEST_NAME)]
     """name, such as chat"""
@@ -209,7 +209,7 @@ class ClassIn(Strict):
     output_variation: Variation = 0.0
     """as of all"""
     limits: dict[str, Milliseconds] = Field(default_factory=dict)
-    """limit (a mean, or a percentile) -> its most, milliseconds"""
+    """limit (of a mean or a percentile) -> its maximum, milliseconds"""
 
     @field_validator("limits")
     @classmethod
@@ -243,18 +243,18 @@ def class_of(word: str) -> dict[str, Any]:
 
 
 class LlmPlanIn(NamedPart):
-    """What to serve a language model on: traffic, limits and devices at hand."""
+    """What to serve a language model on: traffic, limits and available devices."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PLAN]})
 
     model: LanguageModelIn
     """the model, by its name or its configuration"""
     formats: Annotated[list[Name], Field(max_length=8)] = Field(default_factory=list)
-    """number formats of weights to choose from, as `quantization` of the model; the model's own
-    alone when empty"""
+    """number formats of weights to choose from, as `quantization` of the model; only the model's
+    own when empty"""
     devices: Stocks | None = None
-    """types to choose from, by their names or with their number and price; all GPUs with a list
-    price when absent"""
+    """device types to choose from: names, or with number and price; all GPUs with a list price when
+    absent"""
     requests_per_s: Rate | None = None
     """requests per second"""
     input_tokens: Tokens | None = None
@@ -268,18 +268,19 @@ class LlmPlanIn(NamedPart):
     cached_share: Share = 0.0
     """share of input tokens that the prefix cache holds"""
     sizes: Annotated[list[SizeIn], Field(min_length=1, max_length=MOST_SIZES)] | None = None
-    """histogram of lengths, in place of their means"""
+    """histogram of lengths, instead of mean lengths"""
     classes: Annotated[list[ClassIn], Field(min_length=1, max_length=16)] | None = None
-    """classes of requests with rates, lengths and limits of their own, in place of these; limits
-    are checked by the event model"""
+    """classes of requests with their own rates, lengths and limits, instead of those of this
+    request; limits are checked by the event model"""
     requests: Annotated[list[Any], Field(min_length=1, max_length=MOST_REPLAYED)] | None = None
-    """a trace, as in POST /v1/llm/replay: it has rate and lengths"""
+    """a trace, as in POST /v1/llm/replay, which gives rate and lengths"""
     trace: Annotated[str, Field(max_length=80)] | None = None
-    """name of a public trace, in place of `requests`"""
+    """name of a public trace, instead of `requests`"""
     engine: EngineIn = Field(default_factory=EngineIn)
-    """the inference engine; limits of its scheduler that are given are not chosen"""
+    """the inference engine; scheduler limits that are given are fixed"""
     drafts: Annotated[list[DraftIn], Field(max_length=8)] = Field(default_factory=list)
-    """speculative decoding to try, too; drafting a token is taken to cost a layer of the model"""
+    """speculative decoding to try too; drafting a token is assumed to cost one layer of the
+    model"""
     ttft_ms: Milliseconds | None = None
     """limit on the mean time to first token, milliseconds"""
     tpot_ms: Milliseconds | None = None
@@ -318,7 +319,7 @@ class LlmPlanIn(NamedPart):
     """length of windows of the trace, seconds, in which replicas of the first option are counted;
     not counted when absent"""
     startup_s: Annotated[float, Field(ge=0, le=1e5)] = 120.0
-    """start of a replica, seconds"""
+    """time to start a replica, seconds"""
     stabilization_s: Annotated[float, Field(ge=0, le=1e6)] = 300.0
     """time for which surplus replicas are kept, seconds; `stabilizationWindowSeconds` of
     Kubernetes"""

@@ -36,7 +36,7 @@ OWN = ("kind", "model", "layout", "cluster", "sequence_tokens", "global_batch")
 
 
 class LayoutIn(options_of(TrainingLayout, Strict)):  # type: ignore[misc]
-    """How a step is divided over devices and time."""
+    """How a training step is divided over devices."""
 
 
 class ClusterIn(options_of(Cluster, Strict)):  # type: ignore[misc]
@@ -69,7 +69,7 @@ class TrainingFields(options_of(LlmTraining, NamedPart, without=OWN)):  # type: 
 
 
 class TrainingEstimateIn(TrainingFields):
-    """What a step of training takes, in one layout."""
+    """Time, memory, power and cost of a training step in one layout."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_ESTIMATE]})
 
