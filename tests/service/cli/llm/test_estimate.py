@@ -328,8 +328,11 @@ LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl"
             ("--concurrency", "5", "--draft-tokens", "3"),
             "^3 drafted tokens need --draft-acc",
         ),
-        (("--concurrency=5", "--num-gpus=3", "--tp", "2"), "^--num-gpus: The number of devices is"),
-        (("--concurrency=5", "--device-count=3", "--tp", "2"), "^--device-count: The number of"),
+        (
+            ("--concurrency=5", "--num-gpus=3", "--tp", "2"),
+            "^--num-gpus: 3 devices cannot be divided",
+        ),
+        (("--concurrency=5", "--device-count=3", "--tp", "2"), "^--device-count: 3 devices cannot"),
         (("--concurrency", "5", "--tp-size", "3"), "^--tp-size: Tensor parallel 3 does not divide"),
         (("--concurrency", "5", "--quantization", "fp3"), "^--quantization: Cannot read the"),
         (("--concurrency", "5", "--format", "fp3"), "^--format: Cannot read the"),
