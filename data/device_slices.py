@@ -15,8 +15,9 @@ PROFILE: Final = re.compile(
 and what it has of engines for media and graphics.
 """
 _FACTS: Final = facts_of(__file__)
-PROFILES: Final[Sequence[tuple[str, float, str]]] = _FACTS["profiles"]
-"""Patterns of names of GPUs that can be divided, their memory in gigabytes, and their profiles."""
+PROFILES: Final[Sequence[tuple[str, float, str, Mapping[str, float]]]] = _FACTS["profiles"]
+"""Patterns of names of GPUs that can be divided, their memory in gigabytes, their profiles, and the
+memory of a slice by the gigabytes in the name of its profile, GiB."""
 COMPUTE_SLICES: Final = {"4": 4, "7": 8}
 """Slices of the largest profile -> parts of the compute units, of which each slice has one."""
 COMPUTE_UNITS: Final[Mapping[str, Sequence[int]]] = _FACTS["compute_units"]
@@ -69,12 +70,13 @@ def slice_of(device: Device, profile: str) -> Device | None:
     """A slice or a share of a GPU as a device, or the slice itself; None for a profile that it
     does not have.
 
-    Bandwidth, cache and memory of a slice are in proportion to the memory of the profile, in
-    eighths; compute units are those of `COMPUTE_UNITS`, else (and of a part of a slice) in
-    proportion to its compute slices, and all of them in the largest profile; arithmetic is in
-    proportion to compute units. No link joins slices (NVIDIA, "Multi-Instance GPU User Guide",
-    application considerations), and they share the power limit of the GPU, which bounds none of
-    them. A share has all but the memory to itself while nobody else is at work.
+    Memory of a slice is that of `PROFILES`. Bandwidth and cache, and memory where it is not listed,
+    are in proportion to the memory of the profile, in eighths; compute units are those of
+    `COMPUTE_UNITS`, else (and of a part of a slice) in proportion to its compute slices, and all of
+    them in the largest profile; arithmetic is in proportion to compute units. No link joins slices
+    (NVIDIA, "Multi-Instance GPU User Guide", application considerations), and they share the power
+    limit of the GPU, which bounds none of them. A share has all but the memory to itself while
+    nobody else is at work.
 
     Args:
         device: the whole GPU.
@@ -133,14 +135,19 @@ def _shared(device: Device, share: re.Match[str]) -> dict[str, object] | None:
 
 def profiles_of(device: Device) -> tuple[str, ...]:
     """The profiles of the slices that a GPU can be divided into; none of any other device."""
-    return tuple(
-        profile
-        for names, gigabytes, profiles in PROFILES
+    return tuple(_memory_of(device))
+
+
+def _memory_of(device: Device) -> dict[str, float | None]:
+    """Profile of a slice of the GPU -> its memory, GiB; None where it is not listed."""
+    return {
+        profile: listed.get(profile.split(".")[1].split("gb")[0])
+        for names, gigabytes, profiles, listed in PROFILES
         if re.fullmatch(f"({names})(-.+)?", device.name)
         and not any(caveat.startswith(PART) for caveat in device.caveats)
         and abs((device.memory_gib or 0.0) / gigabytes - 1.0) < SAME_MEMORY
         for profile in profiles.split()
-    )
+    }
 
 
 def why_no_slice(device: Device, profile: str) -> str:
@@ -184,7 +191,7 @@ def _sliced(device: Device, profile: str) -> dict[str, object] | None:
     return {
         "name": f"{device.name}-mig-{named.replace('.', '-')}",
         "title": f"{device.title} MIG {named}",
-        "memory_gib": memory * device.memory_gib,
+        "memory_gib": _memory_of(device)[known[own]] or memory * device.memory_gib,
         "memory_bandwidth_gbs": memory * device.memory_bandwidth_gbs,
         "peak_tflops": {name: compute * peak for name, peak in device.peak_tflops.items()},
         "fp32_matrix_tflops": _scaled(device.fp32_matrix_tflops, compute),

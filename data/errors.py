@@ -42,7 +42,9 @@ import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import repeat
+from statistics import fmean as mean
 from typing import Any, Final
 
 OF_A_BODY: Final = (
@@ -122,14 +124,12 @@ class UnknownDevice(InputError):
         """Similar names; computed on first access, because the search takes milliseconds."""
         if self.listed or self._only_for:
             return list(self.listed)
-        words = len(re.split("[ -]", self.name))
-        names = {known: {known: None} for known in self._known}
-        for known in self._known:  # h100-sxm-80gb is also found as h100
-            names.setdefault("-".join(known.split("-")[:words]), {})[known] = None
-        close = difflib.get_close_matches(self.name.lower(), names, n=3, cutoff=0.5)
-        found = dict.fromkeys(known for match in close for known in names[match])
-        # Of equally similar names, one with the same first letter is more likely.
-        return sorted(found, key=lambda other: other[:1] != self.name[:1].lower())[:3]
+        name, found = self.name.lower(), {}
+        for known in difflib.get_close_matches(name, self._known, n=100, cutoff=0.2):
+            like, begins = _likeness(name, known), known[:1] == name[:1]
+            if like >= LIKE - 0.05 * begins:
+                found[known] = not begins, -like
+        return sorted(found, key=found.__getitem__)[:3]
 
     def __str__(self) -> str:
         if self.args:  # a caller has replaced this message
@@ -141,11 +141,29 @@ class UnknownDevice(InputError):
                 f"{self.name!r} has no spec sheet; it is known only for {self._only_for}. "
                 "`forerun devices` lists devices with one."
             )
-        hint = f"Did you mean {' or '.join(self.did_you_mean)}? " if self.did_you_mean else ""
+        hint = f". Did you mean {' or '.join(self.did_you_mean)}?" if self.did_you_mean else ""
         return (
-            f"No device named {self.name!r}. {hint}`forerun devices` lists all; instance types of "
+            f"No device named {self.name!r}{hint or ', and none of a similar name.'} `forerun "
+            "devices` lists all, `forerun devices add SHEET.yaml` adds one; instance types of "
             "clouds are written as aws/m7i.4xlarge."
         )
+
+
+LIKE: Final = 0.55
+"""Likeness of names from which one is suggested; .05 less where they begin with the same letter."""
+
+
+def _likeness(one: str, other: str) -> float:
+    """Likeness of two names, 0 to 1: the mean over both of that of each word to its nearest."""
+    first, second = (re.split("[ /-]+", name) for name in (one, other))
+    nearest = (max(map(_ratio, repeat(word), second)) for word in first)
+    backwards = (max(map(_ratio, repeat(word), first)) for word in second)
+    return (mean(nearest) + mean(backwards)) / 2
+
+
+@lru_cache(maxsize=8192)
+def _ratio(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 class UnknownPrecision(InputError):

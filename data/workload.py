@@ -102,8 +102,7 @@ class TrainingSetup:
     weights (3)"""
     attention: HowAttention = "sdpa"
     dropout: Dropout | None = None
-    """probability of every dropout; when absent, the network's own where the graph has it, else
-    none"""
+    """dropout probability of all layers; when absent, that of the graph if it has one, else 0"""
     checkpoint_blocks: bool = False
     """whether every repeated block is recomputed in the backward pass, as
     gradient_checkpointing_enable of Hugging Face does; it replaces checkpoint_segments"""
@@ -148,10 +147,10 @@ class InferenceSetup:
     """whether every step concatenates old and new keys and values into new tensors, as models of
     transformers without a cache class do"""
     steps: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """denoising steps of a diffusion pipeline; the usual when absent"""
+    """denoising steps of a diffusion pipeline; its default number when absent"""
     guidance: bool | None = None
-    """whether a diffusion pipeline has classifier-free guidance, so that a step passes its network
-    twice; as its configuration says when absent"""
+    """whether a diffusion pipeline uses classifier-free guidance, which runs its network twice a
+    step; as configured when absent"""
     offload: bool = False
     """whether the parts of a diffusion pipeline wait in the host's memory until they run, as
     enable_model_cpu_offload of diffusers does"""
@@ -370,8 +369,8 @@ class Diffusion:
     ulysses_parallel: Sharing = 1
     """degree of Ulysses parallelism over the heads, devices"""
     pixels_per_token: PixelsPerToken | None = None
-    """pixels per token along each side: the autoencoder's factor times the patch size; of a U-Net
-    the side that gives as many products: 30 for SDXL, 26 for Stable Diffusion 1 and 2"""
+    """pixels per token along each side: the autoencoder's factor times the patch size; for a U-Net,
+    the value that gives as many operations: 30 for SDXL, 26 for Stable Diffusion 1 and 2"""
     frames_per_token: Annotated[int, Field(ge=1, le=1024)] | None = None
     """frames of the video per token"""
     passes: Annotated[int, Field(ge=1, le=16)] | None = None

@@ -26,8 +26,10 @@ POWER: Final = "power_w"
 PEAK_MEMORY: Final = "peak_memory_mib"
 HELD: Final = "the device holds only the largest at a time"
 NOT_COPIED: Final = "the time to load weights from host memory is not included"
-OFFLOADED: Final = (HELD, NOT_COPIED)
-"""Final parts of the limits of a pipeline whose parts are offloaded to host memory."""
+NOT_APPLIED: Final = "no limit is applied"
+ALWAYS_SHOWN: Final = (HELD, NOT_COPIED, NOT_APPLIED)
+"""Final parts of the limits that short answers show too: of a pipeline whose parts are offloaded to
+host memory, and of a power limit without effect."""
 _TOPICS: Final = {POWER: "power: ", PEAK_MEMORY: "memory: "}
 
 

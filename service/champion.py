@@ -32,8 +32,7 @@ class Champion(BaseModel):
     uri: str
     """address of the registry"""
     version: str | None
-    """version of the champion that was fetched last; null for none, when the bundled predictors
-    answer"""
+    """version of the champion fetched last; null for none, when the bundled predictors answer"""
     candidate: str | None = None
     """version of the candidate on trial; null for none"""
     asked: AwareDatetime

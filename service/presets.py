@@ -23,7 +23,7 @@ Content = dict[str, Any]
 
 
 class PresetOut(Described):
-    """A named question that is valid as it stands."""
+    """A named question that is valid without changes."""
 
     name: str
     """name of the preset"""

@@ -81,7 +81,7 @@ class ModuleIn(Described):
 
 
 class NetlistIn(Described):
-    """What `write_json` of yosys and `--write` of nextpnr write, as far as it is used."""
+    """The part that is used of what yosys (`write_json`) and nextpnr (`--write`) write."""
 
     modules: Annotated[dict[str, ModuleIn], Field(min_length=1, max_length=MOST_MODULES)]
     """modules by name, as `synth_ice40 -json` of yosys or `--pack-only --write` of nextpnr-ice40

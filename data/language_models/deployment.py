@@ -56,14 +56,14 @@ class Engine:
     version: Annotated[str, Field(max_length=200)] = ""
     """version of the engine, such as 0.15.1"""
     max_batched_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    """most tokens of one iteration on one data-parallel rank"""
+    """maximum tokens in one iteration on one data-parallel rank"""
     max_sequences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """most sequences of one iteration on one data-parallel rank"""
+    """maximum sequences in one iteration on one data-parallel rank"""
     max_request_tokens: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
-    """most tokens of a request with its answer; longer requests are refused, and llama.cpp sets a
-    cache of so many aside for each of its slots"""
+    """maximum tokens of a request including its output; longer requests are refused, and llama.cpp
+    reserves a cache of this size for each slot"""
     chunked_prefill: bool = True
-    """whether long prompts are divided over iterations and share them with decoding"""
+    """whether long prompts are split into chunks that share iterations with decoding"""
     graphs: bool = True
     """whether decoding replays CUDA graphs"""
     memory_share: Annotated[float, Field(gt=0, le=1)] = 0.9
@@ -71,16 +71,16 @@ class Engine:
     block_tokens: Annotated[int, Field(ge=1, le=4096)] = 16
     """tokens in a block of keys and values"""
     draft_tokens: Annotated[int, Field(ge=0, le=64)] = 0
-    """tokens drafted in an iteration by speculative decoding; 0 for none"""
+    """tokens drafted per iteration by speculative decoding; 0 for none"""
     draft_acceptance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.0
-    """probability that a drafted token is accepted, given that those before it were; needed where
-    tokens are drafted"""
+    """probability that a drafted token is accepted if those before it were; required with draft
+    tokens"""
     hold_iterations: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
-    """decoding steps a prompt waits for by setting: half of SGLang's
+    """decoding steps for which a setting makes a prompt wait: half of SGLang's
     `--scheduler-recv-interval`, TensorRT-LLM's `batch_wait_timeout_iters`"""
     sampling: Sampling | None = None
-    """greedy decoding or top-p sampling; as in measured runs when absent: greedy, on processors
-    as the model's published settings say"""
+    """greedy decoding or top-p sampling; when absent, greedy, or on processors the model's
+    published setting"""
 
 
 Degree = Annotated[int, Field(ge=1, le=1024)]
@@ -96,14 +96,14 @@ class Parallelism:
     """
 
     tensor: Degree = 1
-    """tensor parallelism: devices that share each layer's products"""
+    """tensor parallelism: devices that share each layer's matrix products"""
     pipeline: Degree = 1
-    """pipeline parallelism: groups of devices that hold successive layers"""
+    """pipeline parallelism: stages, each of which holds consecutive layers"""
     attention_data: Degree = 1
-    """data-parallel ranks of attention, each with requests of its own"""
+    """data-parallel attention ranks, each with its own requests"""
     expert: Degree = 1
-    """expert parallelism: devices that routed experts are spread over whole; 1 where each expert is
-    divided over all devices of the layer"""
+    """expert parallelism: devices over which whole routed experts are distributed; 1 if each expert
+    is divided over all devices of the layer"""
 
     @property
     def devices(self) -> int:

@@ -19,8 +19,8 @@ _FACTS: Final = facts_of(__file__)
 CAPABILITY: Final[Mapping[str, float]] = _FACTS["capability"]
 """NVIDIA architecture -> compute capability of its oldest GPU."""
 ENGINES: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = _FACTS["engines"]
-"""Engine -> weight format (`gguf` for those of GGUF), cache format with the prefix `cache-`, or
-`any` -> vendor -> least compute capability, or list of architectures."""
+"""Engine -> weight format (`gguf` for those of GGUF, `awq`), cache format with the prefix `cache-`,
+or `any` -> vendor -> least compute capability, or list of architectures."""
 FP8_CACHES: Final[Mapping[str, Sequence[str]]] = _FACTS["fp8_caches"]
 MAKERS: Final[Mapping[str, str]] = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel"}
 
@@ -41,7 +41,16 @@ def not_run(engine: str, device: Device, model: LanguageModel | None = None) -> 
         device: the device.
         model: the model with its formats; None to only check whether the engine runs on the device.
     """
-    asked = {"any": ""} | ({} if model is None else dict(_formats(model)))
+    return _not_run(engine, device, {"any": ""} | ({} if model is None else dict(_formats(model))))
+
+
+def awq_not_run(engine: str, device: Device, model: LanguageModel) -> str | None:
+    """Why an engine does not run a model's four-bit weights if they are AWQ's; None as above."""
+    is_asked = "int4" in dict(_formats(model))
+    return _not_run(engine, device, {"awq": "weights of AWQ "} if is_asked else {})
+
+
+def _not_run(engine: str, device: Device, asked: Mapping[str, str]) -> str | None:
     known = ENGINES.get(engine, {}) if device.kind == "gpu" else {}
     for name, words in asked.items():
         needed = known.get(name, {}).get(device.vendor)

@@ -63,9 +63,10 @@ class Cluster:
     """How devices are connected; None stands for what machines with that device usually have."""
 
     node_devices: Degree | None = None
-    """devices that fast links connect; that of common machines when absent"""
+    """devices in a node, joined by fast links; as in common machines when absent"""
     network_gbit_s: Annotated[float, Field(gt=0, le=100_000)] | None = None
-    """network rate of one device, Gbit/s in one direction; that of common machines when absent"""
+    """network bandwidth of one device in one direction, Gbit/s; as in common machines when
+    absent"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class SampleLength:
     tokens: Tokens
     """tokens of each"""
     share: Annotated[float, Field(gt=0, le=1e12)]
-    """how many; in any unit that all lengths share"""
+    """how many, in a unit common to all lengths"""
 
 
 def length_of(given: object) -> object:
@@ -96,13 +97,13 @@ class TrainingLayout:
     """
 
     tensor: Degree = 1
-    """devices that share each layer's products"""
+    """devices that share each layer's matrix products"""
     context: Degree = 1
     """devices that share each sequence"""
     pipeline: Degree = 1
-    """groups of devices with successive layers"""
+    """stages of the pipeline, each with consecutive layers"""
     virtual_stages: Degree = 1
-    """groups of layers that each pipeline device holds; above 1 the schedule is interleaved 1F1B"""
+    """virtual stages on each pipeline device; above 1, the schedule is interleaved 1F1B"""
     expert: Degree = 1
     """devices that routed experts are spread over"""
     micro_batch: Batch = 1
@@ -111,8 +112,7 @@ class TrainingLayout:
     """stage of ZeRO: data-parallel devices shard optimizer states (1), also gradients (2), also
     weights (3, as FSDP does)"""
     shard_devices: Degree | None = None
-    """data-parallel devices that hold one full copy together (hybrid sharding); all of them when
-    absent"""
+    """data-parallel devices that together hold one full copy (hybrid sharding); all when absent"""
     sequence_parallel: bool = True
     """whether tensor-parallel devices also divide norms and residuals"""
     recompute: Recompute = "none"
@@ -120,7 +120,7 @@ class TrainingLayout:
     offload: Offload = "none"
     """what is kept in the host's memory"""
     schedule: Schedule = "1f1b"
-    """order of a pipeline's passes; zb are zero-bubble ones, zb-v with 2 virtual stages"""
+    """pipeline schedule; zb are zero-bubble schedules, and zb-v has 2 virtual stages"""
 
     @property
     def model_devices(self) -> int:
@@ -153,7 +153,7 @@ class LlmTraining:
     """training framework: megatron is Megatron-LM, NeMo and Megatron-Bridge; fsdp is accelerate,
     Transformers and others on PyTorch's FSDP"""
     attention: ScoreStorage = "flash"
-    """whether attention keeps its matrix of scores: flash does not"""
+    """implementation of attention: flash does not store the score matrix"""
     lora_rank: Annotated[int, Field(ge=0, le=65_536)] = 0
     """rank of LoRA adapters on frozen weights; 0 trains all"""
     frozen_weights: FrozenFormat | None = None
@@ -163,10 +163,10 @@ class LlmTraining:
         tuple[Annotated[SampleLength, BeforeValidator(length_of)], ...],
         Field(max_length=MOST_LENGTHS),
     ] = ()
-    """distribution of the samples' lengths; each also as TOKENS,SHARE"""
+    """distribution of sample lengths; a length may be given as TOKENS,SHARE"""
     packed: bool = False
-    """whether samples fill full sequences; attention stays in each sample, and without it they are
-    padded to the longest of their micro-batch"""
+    """whether samples are packed into full sequences, with attention inside each sample; otherwise
+    they are padded to the longest in their micro-batch"""
     kind: Literal["llm_training"] = "llm_training"
 
     def check(self) -> None:

@@ -20,13 +20,19 @@ from forerun.data.language_models.feed_forward import Dense, Experts
 from forerun.data.language_models.model import LanguageModel, Layer, Mixer
 from forerun.data.language_models.recurrent import Recurrent
 from forerun.data.language_models.weights import BYTES, LayerFormats
-from forerun.data.number_formats import FORMATS
+from forerun.data.number_formats import FORMATS, GGUF
 from forerun.features.operators.roofline import PCIE_GBS
 
 ARITHMETIC: Final[Mapping[str, tuple[Precision, ...]]] = MappingProxyType(
     {name: own.precisions for name, own in FORMATS.items()}
 )
 """Weight format -> precisions that matrix products can be computed in, best first."""
+SLOW_GGUF: Final = frozenset({"vllm", "sglang"})
+"""Engines whose kernels for GGUF files use no matrix units (vLLM, csrc/quantization/gguf)."""
+GGUF_SHARE: Final = 0.4
+"""Their peak rate over that of FP32. With it, products with prompts reach a third of the FP32 rate;
+22 % were measured on an RTX 3090 (dphnAI/sonar #1395) and 47 % on an RTX 4060 Ti
+(vllm-project/vllm #35987)."""
 SELECTED_TOKENS: Final = 2048
 """Tokens that an indexer selects for attention, as in DeepSeek-V3.2."""
 
@@ -40,22 +46,29 @@ class Sheet:
         bandwidth: memory bandwidth, bytes/s.
         link: link bandwidth to another device in one direction, bytes/s.
         switched: whether the link is faster than PCIe.
+        slow_gguf: whether products with weights of GGUF files use no matrix units.
     """
 
     device: Device
     bandwidth: float
     link: float
     switched: bool
+    slow_gguf: bool = False
 
     @classmethod
-    def of(cls, device: Device) -> Self:
+    def of(cls, device: Device, engine: str = "") -> Self:
         """The sheet of a device; an unknown link is assumed to be PCIe 4.0 x16.
+
+        Args:
+            device: the device.
+            engine: name of the inference engine, if known.
 
         Raises:
             UnknownBandwidth: the device has no spec sheet.
         """
         link = device.interconnect_gbs or 64.0
-        return cls(device, device.bandwidth_gbs * 1e9, link * 1e9 / 2.0, link > PCIE_GBS)
+        bandwidth = device.bandwidth_gbs * 1e9
+        return cls(device, bandwidth, link * 1e9 / 2.0, link > PCIE_GBS, engine in SLOW_GGUF)
 
     def precision(self, number_format: str) -> Precision:
         """Precision in which products with weights of a format are computed.
@@ -70,6 +83,8 @@ class Sheet:
 
     def arithmetic(self, number_format: str) -> float:
         """Peak rate of products with weights of a format, FLOP/s; raises like `precision`."""
+        if self.slow_gguf and number_format in GGUF:
+            return GGUF_SHARE * self.device.peak("fp32") * 1e12
         return self.device.peak(self.precision(number_format), matrix=True) * 1e12
 
     def substitutes(self, model: LanguageModel) -> tuple[str, ...]:

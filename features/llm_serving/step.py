@@ -103,7 +103,7 @@ class WorkerTime:
         return cls(
             deployment.model,
             pool.parallelism,
-            Sheet.of(device),
+            Sheet.of(device, engine.name),
             records_launches(engine),
             engine.draft_tokens,
             rates or rates_of(engine, device, pool.parallelism.devices),

@@ -291,6 +291,18 @@ def graph_weights(
     return found
 
 
+def parameters(graph: OperatorGraph) -> int:
+    """Number of trainable parameters, as `Module.parameters()` counts them.
+
+    Weights that no operator reads count, and shared ones once; running statistics of normalisation,
+    positions and frequencies do not.
+    """
+    held = [weight for row in graph_weights(graph, "fp32") for weight in row if not weight.owner]
+    read = sum(op.parameter_elements for op in graph.operators)
+    unread = max(0, (graph.parameter_elements or 0) - read)
+    return unread + sum(weight.elements for weight in held if weight.trained)
+
+
 def _item(precision: NumberFormat) -> float:
     return 4.0 if precision in ("amp", "amp_bf16") else ELEMENT_BYTES[precision]
 

@@ -25,9 +25,9 @@ class InputSizes:
     """What a question says about the sizes of inputs.
 
     Attributes:
-        batch_size: size of free batch dimensions.
-        sequence_length: size of free sequence dimensions; 128 where it is None.
-        image_size: size of free heights and widths, pixels; 224 where it is None.
+        batch_size: size of dynamic batch dimensions.
+        sequence_length: size of dynamic sequence dimensions; 128 where it is None.
+        image_size: size of dynamic heights and widths, pixels; 224 where it is None.
         shapes: name of an input -> its shape.
     """
 

@@ -51,7 +51,7 @@ class Change:
     """What it costs to change how many devices of each type run.
 
     Attributes:
-        cost: of each device that starts or stops, in the unit of what is least.
+        cost: of each device that starts or stops, in the unit of what is minimised.
         most: devices that start or stop at most.
     """
 
@@ -143,7 +143,7 @@ def mix(
         stocks: types of devices to choose from.
         pricing: what answers times and capacity.
         limits: what must hold of each group, and the most price; not the power.
-        objective: what is least.
+        objective: what is minimised.
         apart: whether pools of their own for prompts are tried too.
         change: what it costs to start and stop devices.
     """

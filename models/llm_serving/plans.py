@@ -231,7 +231,7 @@ class ServingOption:
         unit: the replica.
         replicas: how many.
         estimates: metric -> estimate of one replica at its share of the rate.
-        over: limit that it misses -> how many times over; empty where all hold.
+        over: limit that it misses -> figure over limit; empty where all hold.
         tails: figures of the event model, where some are limited.
         wins: share of draws from the intervals in which no other option is better.
         why: why it cannot be compared, of those that are `unknown`.
@@ -339,7 +339,7 @@ def plan(
             does not run on a type are not searched there.
         pricing: what answers times, capacity and power.
         limits: what must hold.
-        objective: what is least.
+        objective: what is minimised.
         apart: whether pools of their own for prompts are tried too.
         kept: number of options that are kept.
         seed: of the draws.

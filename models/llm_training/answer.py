@@ -366,7 +366,7 @@ def planned(
         device: the device.
         known: what answers times and memory.
         costs: what tokens are charged with.
-        objective: what is least.
+        objective: what is minimised.
         budget: the most that training may cost; None for the devices of the run.
         kept: number of layouts that are kept.
 

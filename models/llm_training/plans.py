@@ -126,7 +126,7 @@ def plan(
         device: what it runs on.
         known: what answers times and memory.
         devices: numbers of devices to choose from; that of the run when empty.
-        objective: what is least.
+        objective: what is minimised.
         kept: number of layouts that are kept.
         seed: of the draws.
 

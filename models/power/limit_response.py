@@ -23,7 +23,7 @@ from forerun.data.measurements import Measurements
 from forerun.data.query import Query
 from forerun.models.conformal import POOLED, LogQuantiles, out_of_fold
 from forerun.models.domain.feature_range import Sheet, same_sheet, sheet
-from forerun.models.limit import Limit
+from forerun.models.limit import NOT_APPLIED, Limit
 from forerun.models.prediction import PredictionColumns, Predictions
 
 SLOWEST: float = 0.05
@@ -244,7 +244,7 @@ def binds(query: Query) -> bool:
 def above_design_power(limit_w: float, tdp_w: float) -> Limit:
     """The note that a power limit above the design power, W, has no effect."""
     return Limit(
-        f"power limit: {limit_w:g} W is above the TDP of {tdp_w:g} W: no limit is applied",
+        f"power limit: {limit_w:g} W is above the TDP of {tdp_w:g} W: {NOT_APPLIED}",
         TIME,
         "note",
     )

@@ -37,7 +37,7 @@ def adapt(
     rollback: bool = False,
     json: o.Json = False,
 ) -> None:
-    """Adapt to measurements of a device, and print the errors on held-out rows.
+    """Adapt the predictors to measurements of a device, and print errors on held-out rows.
 
     Args:
         sources: measurements, .parquet, .csv or .json; candidates with --suggest
@@ -49,8 +49,8 @@ def adapt(
         engine: engine that served it
         suggest: suggest N workloads to measure next
         batch_size: batch size of candidates
-        precision: of candidates: fp32, fp16, amp, ...
-        runtime: of candidates: eager, compiled, ...
+        precision: precision of candidates: fp32, fp16, amp, ...
+        runtime: runtime of candidates: eager, compiled, ...
         listed: list the stored sets
         rollback: roll back the device's last set
         json: print one JSON object
@@ -178,7 +178,7 @@ def observe(
     engine: str = "vllm",
     json: o.Json = False,
 ) -> None:
-    """Store measurements as observations, and print how good the answers about them were.
+    """Store measurements as observations, and print how far predictions were from them.
 
     A file of the same measurements is stored once. `forerun drift` reports all of them.
 
@@ -218,7 +218,7 @@ def drift(
     uri: str | None = None,
     json: o.Json = False,
 ) -> None:
-    """Print how good the answers about observations were, and which slices have changed since.
+    """Print how far predictions were from observations, and which slices have drifted.
 
     Args:
         device: name of a device [all]

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 
 def check(file: Path, device: list[str] | None = None, json: Json = False) -> None:
-    """Find mistakes in annotations of pods and comments of jobs, and what cannot fit.
+    """Check the annotations of a manifest or job script, and whether its workloads fit.
 
-    One line for each: the line of the file, what is wrong, and how to mend it. The exit code is 1
-    where there is an error, 0 where there are at most warnings, and 2 for a file that is neither a
-    manifest nor a job script. A file that names no workload has one line that says how it would.
+    Each finding is one line: the line of the file, what is wrong, and how to correct it. The exit
+    code is 1 if there is an error, 0 if there are only warnings or none, and 2 for a file that is
+    neither a manifest nor a job script. For a file that names no workload, one line says how to
+    name it.
 
     Args:
         file: manifest of Kubernetes (.yaml, .json) or job script of Slurm

@@ -18,7 +18,7 @@ app = DescribedCommands(
 
 @app.command("upgrade")
 def upgrade() -> None:
-    """Create the tables of FORERUN_DATABASE_URL, or bring them to this version; repeatable."""
+    """Create or upgrade the tables of FORERUN_DATABASE_URL; it is safe to repeat."""
     database = _database()
     from forerun.service.stores.database.upgrading import upgraded
 
@@ -36,7 +36,7 @@ def upgrade() -> None:
 def import_files() -> None:
     """Copy measurements, devices, graphs and keys of FORERUN_HOME into the database.
 
-    What the database holds under the same name stays.
+    Records that the database already has are kept.
     """
     database = _database()
     from forerun.service.stores.database.upgrading import imported

@@ -99,7 +99,7 @@ def add(
         sheet: spec sheet, .yaml or .json [detect this machine's processor]
         name: name of the device [that of the sheet, or my-cpu]
         kind: kind of a device without a sheet: cpu, gpu, ...
-        black_box: register a name alone; predictions then come from measurements
+        black_box: register only a name; predictions then come from measurements
         json: print one JSON object
     """
     from forerun.service.stores.device_sheets import (

@@ -47,7 +47,7 @@ def evaluate(
         shots: support rows of the test device
         seeds: fits, or draws of support rows
         protocol: only this one; repeatable
-        predictor: this one by itself, no whole answers; repeatable
+        predictor: score this predictor alone, not whole answers; repeatable
         by: break scores down, such as family,batch,device,precision,interval
         rows: write every prediction to this .parquet or .csv file
         entry: write a leaderboard entry into this folder

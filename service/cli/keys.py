@@ -12,13 +12,13 @@ from forerun.service.stores.keys import BadKeyName, Key, keys_of
 
 app = DescribedCommands(
     no_args_is_help=True,
-    help="Create, list and revoke keys of the HTTP service, which asks for one from the first on.",
+    help="Create, list and revoke API keys; once there is one, the HTTP service requires a key.",
 )
 
 
 @app.command("create")
 def create(name: str, scope: str = "read", tenant: str | None = None, json: o.Json = False) -> None:
-    """Create a key and print it; it is shown this once, since only a hash of it is stored.
+    """Create a key and print it; it is shown only once, because only its hash is stored.
 
     Args:
         name: what the key is for, such as a client's name

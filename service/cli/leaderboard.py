@@ -55,7 +55,7 @@ def leaderboard(
         ctx: the context of the command
         dataset: only this one; repeatable
         protocol: only this one; repeatable
-        predictor: this one by itself, no whole answers; repeatable
+        predictor: score this predictor alone, not whole answers; repeatable
         shots: numbers of support rows of the test device, such as 0,5,10,20
         seeds: with --fresh: number of fits to average
         fresh: run evaluations that are not stored

@@ -45,7 +45,7 @@ class _Tool:
 
 
 def mcp() -> None:
-    """Answer agents by the Model Context Protocol, over standard input and output.
+    """Serve agents by the Model Context Protocol (MCP), over standard input and output.
 
     Its tools take the requests of POST /v1/predict, /v1/rank and /v1/llm/estimate, and their
     answers are JSON with intervals and grades.

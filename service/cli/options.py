@@ -30,7 +30,7 @@ Threads = Annotated[
 ]
 ProtocolOption = Annotated[list[str] | None, typer.Option(help="only this one; repeatable")]
 PredictorOption = Annotated[
-    list[str] | None, typer.Option(help="this one by itself, no whole answers; repeatable")
+    list[str] | None, typer.Option(help="score this predictor alone, not whole answers; repeatable")
 ]
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 KINDS: Mapping[str, Any] = {
@@ -44,10 +44,10 @@ EngineOption = Annotated[
     typer.Option("--engine", help="where work runs: local, or ray for tasks of a Ray cluster"),
 ]
 SequenceLength = Annotated[
-    int | None, typer.Option(help="size of free sequence dimensions; 128 when absent", min=1)
+    int | None, typer.Option(help="size of dynamic sequence dimensions; 128 when absent", min=1)
 ]
 ImageSize = Annotated[
-    int | None, typer.Option(help="size of free heights and widths, pixels [224]", min=1)
+    int | None, typer.Option(help="size of dynamic heights and widths, pixels [224]", min=1)
 ]
 Shapes = Annotated[
     list[str] | None,

@@ -138,7 +138,7 @@ def serve(
         host: address to listen on [127.0.0.1]
         port: port to listen on [8080]; 0 chooses a free port
         workers: number of worker processes
-        unix_socket: path of a Unix socket to listen on too, mode 0660
+        unix_socket: path of a Unix socket to also listen on, mode 0660
         grpc_port: port for the Open Inference Protocol over gRPC; 0 chooses one
     """
     # Until all is loaded, nothing of it is garbage.

@@ -19,15 +19,15 @@ def trace(
     image_size: o.ImageSize = None,
     shape: o.Shapes = None,
 ) -> None:
-    """Trace a torch module without weights, or read a model file, and write the operator graph.
+    """Write the operator graph of a model file, or of a PyTorch module traced without weights.
 
     Args:
         source: timm:NAME, hf:ORG/MODEL, MODULE:FUNCTION that returns (module, inputs), or a model
             file
         output: graph file to write, .json
-        batch_size: size of free batch dimensions
-        sequence_length: size of free sequence dimensions; 128 when absent
-        image_size: size of free heights and widths, pixels [224]
+        batch_size: size of dynamic batch dimensions
+        sequence_length: size of dynamic sequence dimensions; 128 when absent
+        image_size: size of dynamic heights and widths, pixels [224]
         shape: shape of an input, name=1x3x640x640; ? leaves a dimension open; may be repeated
     """
     from forerun.features.readers import read_graph

@@ -26,10 +26,10 @@ def train(
     engine: EngineOption = "local",
     json: o.Json = False,
 ) -> None:
-    """Fit predictors on all training rows; the model card has errors on held-out rows.
+    """Fit predictors on all training rows; the model card reports errors on held-out rows.
 
-    Where some are named, the artifact keeps all others of the one in use, so that it answers no
-    less. A predictor of an imported table answers for the devices of that table, before the others.
+    If only some are named, the others are copied from the artifact in use. The predictor of an
+    imported table comes before all others for the devices in that table.
 
     Args:
         predictors: predictors, or imported tables [all predictors]
@@ -40,7 +40,7 @@ def train(
         alone: copy no other predictors
         evaluate: run the evaluation protocols for the model card
         protocol: only this one; repeatable
-        accept: why slices of tables may get worse; without it they may not
+        accept: reason to accept that slices of tables get worse; without it they must not
         track: log the run in MLflow and register it
         engine: where work runs: local, or ray for tasks of a Ray cluster
         json: print one JSON object

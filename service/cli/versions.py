@@ -26,17 +26,18 @@ def promote(
 ) -> None:
     """Make a registered version the champion, or go back to the previous one.
 
-    A version is refused if it answers less than the champion (the bundled predictors where there
-    is none), if its stored scores are worse by more than the variation over seeds, or if it was
-    retrained and evaluated on no held-out measurement; the differences are printed as a table.
+    A version is refused if it answers fewer questions than the champion (the bundled predictors
+    where there is none), if its stored scores are worse by more than the variation over seeds, or
+    if it was retrained and evaluated on no held-out measurement; the differences are printed as a
+    table.
 
     Args:
         version: registered version
         rollback: go back to the previous champion, or to the bundled predictors
         force: promote although it is worse or was not evaluated; needs --reason
         reason: reason for --force, which is recorded
-        candidate: try the version on the shares FORERUN_CANARY_SHARE and FORERUN_SHADOW_SHARE of a
-            service's questions; the champion stays
+        candidate: try the version on shares of the service's questions (FORERUN_CANARY_SHARE,
+            FORERUN_SHADOW_SHARE); the champion stays
         withdraw: end the trial of the candidate
         uri: MLflow tracking URI
     """
@@ -116,7 +117,7 @@ def retrain(
     uri: str | None = None,
     json: o.Json = False,
 ) -> None:
-    """Adapt the predictors in use to all stored measurements, and compare both on held-out ones.
+    """Adapt the predictors in use to all stored measurements, and compare old and new.
 
     A quarter of the workloads is held out, always the same ones. Observations of a device from
     before its newest lasting change are left out. `forerun promote` puts the candidate into use.

@@ -84,7 +84,7 @@ class SweepIn(Described):
     limits_w: Annotated[list[Watts], Field(min_length=1, max_length=MOST_LIMITS)] | None = None
     """power limits, W; when absent, thirteen from 40 to 100 % of the TDP"""
     slow_down: Annotated[float, Field(ge=0, le=10)] = SLOW_DOWN
-    """slowdown that `within_slow_down` may cost, as a share of the fastest time"""
+    """slowdown allowed for `within_slow_down`, as a share of the fastest time"""
     level: Level = USUAL
     picture: bool = False
     """whether to draw energy over time as an SVG"""
@@ -101,7 +101,7 @@ Size = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class TensorIn(Described):
-    """A tensor of a request; as all of the protocol, it may have parameters of its own."""
+    """A tensor of a request; like all objects of the protocol, it may have parameters."""
 
     name: str
     """name of the input"""
@@ -110,7 +110,7 @@ class TensorIn(Described):
     shape: list[Size] = Field(max_length=8)
     """sizes of the dimensions"""
     data: list[Any]
-    """the elements, which may be nested as the shape is"""
+    """the elements, which may be nested according to the shape"""
 
 
 class WantedIn(Described):
@@ -171,7 +171,7 @@ class TensorMetadataOut(Described):
 
 
 class ModelMetadataOut(Described):
-    """What a model takes and gives."""
+    """Inputs and outputs of a model."""
 
     name: str
     """the model"""
@@ -246,7 +246,7 @@ class WorkloadClassesIn(Strict):
 
 
 class CellOut(Described):
-    """What a workload of a class costs on a device; null is what is not known."""
+    """What a workload of a class costs on a device; unknown values are null."""
 
     device: str
     """name of the spec sheet"""

@@ -264,7 +264,7 @@ def sweep(
     slow_down: float = SLOW_DOWN,
     **run: Unpack[RunOptions],
 ) -> Sweep:
-    """Predict time, power and energy at several power limits, and advise which to set.
+    """Predict time, power and energy at several power limits, and recommend one.
 
     Args:
         model: as in `predict`.

@@ -24,7 +24,7 @@ class RelativeSpeed:
     Attributes:
         value: best estimate; 0.5 means twice the time.
         low, high: ends of the interval; None where it is too wide to decide by.
-        coverage: share of measured values that the interval should hold.
+        coverage: nominal share of measured values inside the interval.
         slowed: whether the program is slowed, where there is no interval; else None.
         false_alarms: share of held-out runs that were not slowed but called slowed; None without
             a class.

@@ -86,7 +86,7 @@ def llm_plan(
     devices: Sequence[Any] | None = None,
     **asked: Any,
 ) -> ServingPlan:
-    """Find what to serve a language model on: devices, layout, scheduler and replicas.
+    """Choose devices, parallel layout, scheduler and replicas to serve a language model.
 
     Args:
         model: name of a public model, its config.json (path, folder or content), or a mapping with

@@ -20,7 +20,7 @@ class Ranked:
     Attributes:
         rank: 1 for the best; devices with equal objectives share a rank.
         device: name of the device.
-        objective: the objective by which it is ranked.
+        objective: value of the objective by which it is ranked.
         overlaps_best: whether its interval overlaps that of the best device.
         metrics: metric -> estimate.
         fits: whether the memory is sufficient; None where not known.
@@ -132,7 +132,7 @@ class Limited:
     Attributes:
         limit_w: power limit of the device.
         latency_ms, power_w, energy_j, energy_per_sample_j: estimates at that limit.
-        slow_down: time over that at the highest limit, less 1.
+        slow_down: slowdown relative to the highest limit: 0.1 for runs that take 10 % longer.
         saving: share of the energy at the highest limit that is saved.
         on_front: whether no other limit is both faster and takes less energy.
     """
@@ -156,7 +156,7 @@ class Sweep(Answered):
         device: name of the device.
         runs: one run per limit, by rising limit.
         least_energy: the limit at which a run takes the least energy.
-        slow_down: slowdown that `within_slow_down` may cost, as a share of the fastest time.
+        slow_down: slowdown allowed for `within_slow_down`, as a share of the fastest time.
         within_slow_down: the limit of least energy among those that are not slower than that.
         limits: inputs out of domain, and other limits of the answer.
         content: the whole answer as HTTP gives it.

@@ -220,10 +220,10 @@ def training_plan(
     Args:
         model: as for `llm_training`.
         device: name, spec sheet or its path.
-        objective: what is least: time, price or energy.
+        objective: what is minimised: time, price or energy.
         max_usd: most that the tokens may cost; chooses the number of devices.
         max_days: most days that the tokens may take; chooses the number of devices.
-        kept: layouts that are answered.
+        kept: number of layouts to list.
         run: as for `llm_training`.
 
     Raises:

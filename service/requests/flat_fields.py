@@ -27,7 +27,7 @@ def named(path: str) -> str:
 
 
 def _of_prompts(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    text = f"workers for prompts alone: {schema['description']}"
+    text = f"separate prefill workers: {schema['description']}"
     return {**schema, "description": text, "default": None}  # there are none by default
 
 

@@ -79,7 +79,7 @@ _NAMES_LISTED = 3
 
 
 class BoundDimensionOut(Described):
-    """A free dimension of an input, and the size that it was taken at."""
+    """A dynamic dimension of an input, and the size that was assumed for it."""
 
     input: str
     """name of the input"""
@@ -88,10 +88,10 @@ class BoundDimensionOut(Described):
     symbol: str
     """name of the dimension in the file; empty without one"""
     size: int
-    """the size that was taken"""
+    """the size that was assumed"""
     why: BindingReason
-    """given: by the request; batch: the batch size; default_...: neither the file nor the request
-    says it; empty_past: a key-value cache without tokens; sum_of_others: the sum of other
+    """given: by the request; batch: the batch size; default_...: given by neither the file nor the
+    request; empty_past: a key-value cache without tokens; sum_of_others: the sum of other
     dimensions"""
 
 
@@ -205,7 +205,7 @@ NO_ENERGY = "energy_j is not known, or was not asked for"
 
 
 class PowerFactsOut(Described):
-    """Figures about power that no predictor answers."""
+    """Figures about power that are not predicted."""
 
     idle_w: float | None
     """power of the idle device, by its spec sheet, W"""
@@ -273,10 +273,10 @@ class AttributedOut(Described):
     """the part: operators with their name and shapes at the batch size of the graph,
     `graph_batch_size` (several joined by + run as one fused kernel), or the directives of a loop"""
     group: str
-    """operator class, as in `breakdown_ms`; host for the time that the device waits for the host;
-    loop for the directives of a loop; rest for the last part, where it stands for smaller ones"""
+    """operator class, as in `breakdown_ms`; host: time that the device waits for the host; loop:
+    directives of a loop; rest: the last part, if it sums up smaller ones"""
     count: float
-    """runs of it in one pass"""
+    """how often it runs in one pass"""
     value: float
     """its contribution, in the unit of the metric, or as a factor; see `form`"""
 
@@ -303,26 +303,25 @@ class AttributionOut(Described):
     """sum: the values add up to the estimate, and none is negative; product: the estimate is `base`
     times all values"""
     base: float
-    """what the parts start from: 0 for a sum; for a product, the estimate for the design without
-    directives"""
+    """starting value: 0 for a sum; for a product, the estimate for the design without directives"""
     parts: list[AttributedOut]
-    """the parts, the largest contribution first; smaller ones are added up in the last"""
+    """the parts, largest contribution first; the last may sum up smaller ones"""
     by_class: list[ClassSumOut] = Field(default_factory=list)
-    """the sum of every class of operators, the largest first, over all parts, also those that the
-    last of `parts` adds up; the values add up to the estimate; empty for a product"""
+    """sum of each class of operators, largest first, including the parts that the last of `parts`
+    sums up; the values add up to the estimate; empty for a product"""
     by_part: list[ClassSumOut] = Field(default_factory=list)
     """as `by_class`, by the parts of a diffusion pipeline; empty for other networks"""
     kernels: float | None
     """sum of the times of single operators before corrections of the whole network, in the unit of
     the metric; null where operators have no times of their own"""
     correction: float | None
-    """the estimate without `host` over `kernels`: what learned corrections of the whole network,
-    adaptation and a power limit make of it; already in the values of `parts`"""
+    """factor by which learned corrections of the whole network, adaptation and a power limit change
+    `kernels` into the estimate without `host`; already included in `parts`"""
     batch_size: int | None = None
     """batch size of all values, that of the request; null without a network"""
     graph_batch_size: int | None = None
-    """batch size of the shapes in the labels, that of the graph, which may be another than that of
-    the request; null without a network"""
+    """batch size of the shapes in the labels, which is that of the graph and may differ from the
+    request's; null without a network"""
 
     def batch_of_shapes(self) -> str:
         """The batch size of the shapes in words; empty where it is that of the values."""
@@ -461,7 +460,7 @@ class PredictionOut(LimitedAnswerOut):
     unknown_operators: dict[str, int]
     """unknown operator -> count; its cost is estimated from memory traffic alone"""
     bound_dimensions: list[BoundDimensionOut]
-    """sizes that the free dimensions of the inputs were taken at; empty where the model has none"""
+    """sizes assumed for the dynamic dimensions of the inputs; empty where the model has none"""
     device: DeviceOut
     """the device"""
     graph: str | None
@@ -478,7 +477,7 @@ class RankedOut(LimitedAnswerOut):
     device: DeviceOut
     """the device"""
     objective: IntervalOut
-    """the objective by which it is ranked"""
+    """value of the objective by which it is ranked"""
     overlaps_best: bool
     """whether its interval overlaps that of the best device"""
     metrics: dict[str, EstimateOut | None]
@@ -533,7 +532,7 @@ class LimitedOut(Described):
     energy_per_sample_j: IntervalOut
     """energy of a run divided by its samples, J"""
     slow_down: float
-    """time over that at the highest limit, less 1"""
+    """slowdown relative to the highest limit: 0.1 for runs that take 10 % longer"""
     saving: float
     """share of the energy at the highest limit that is saved"""
     on_front: bool
@@ -546,7 +545,7 @@ class AdviceOut(Described):
     limit_w: float
     """power limit, W"""
     slow_down: float
-    """time over that at the highest limit, less 1"""
+    """slowdown relative to the highest limit: 0.1 for runs that take 10 % longer"""
     saving: float
     """share of the energy at the highest limit that is saved"""
 
@@ -575,7 +574,7 @@ class SweepOut(LimitedAnswerOut):
     least_energy: AdviceOut
     """the limit at which a run takes the least energy"""
     slow_down: float
-    """slowdown that `within_slow_down` may cost, as in the request"""
+    """slowdown allowed for `within_slow_down`, as in the request"""
     within_slow_down: AdviceOut
     """the limit of least energy among those whose slowdown is at most `slow_down`"""
     graph: str | None

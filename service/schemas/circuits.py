@@ -15,7 +15,7 @@ class PathStepOut(Described):
     """delay of the cell that drives it, picoseconds: from the input at which the path enters it, or
     from the clock's edge for the register that the path begins at"""
     connection_ps: float
-    """mean delay expected of it after routing, picoseconds"""
+    """expected mean delay after routing, picoseconds"""
     arrival_ps: float
     """time after the clock's edge at which its sink is reached"""
 
@@ -49,14 +49,14 @@ class ResourceOut(Described):
 
 
 class CircuitOut(LimitedAnswerOut):
-    """The timing of a circuit, and what it takes of the FPGA."""
+    """The timing of a circuit, and the FPGA resources that it uses."""
 
     clocks: list[ClockOut]
     """clocks of the circuit, the slowest first; paths between clocks do not count"""
     resources: dict[str, ResourceOut]
     """logic_cells, memories, ports and globals; counted, not predicted"""
     fits: bool
-    """whether the FPGA has enough of all of them"""
+    """whether the FPGA has enough of every resource"""
     in_domain: bool
     """whether the circuit is like those of the training set in size"""
     device: DeviceOut

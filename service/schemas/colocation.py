@@ -22,7 +22,7 @@ LONGEST_NAME = 200
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME)]
 ContentionMetric = Literal["p_cpu", "p_wall"]
-UNREAD = "given metrics that no predictor uses, such as misspelt ones"
+UNREAD = "metrics in the request that no predictor uses, such as misspelt ones"
 EXAMPLE_ALONE: dict[str, Any] = example("metrics_alone")
 EXAMPLE_WINDOW: dict[str, Any] = example("window")
 
@@ -37,7 +37,7 @@ class WindowIn(Strict):
     metrics: Annotated[list[Name], Field(max_length=MOST_METRICS)] = Field(
         examples=[EXAMPLE_WINDOW["metrics"]]
     )
-    """names of metrics as `forerun collect window` prints them; others are listed in
+    """names of metrics as `forerun collect window` prints them; unknown ones are listed in
     `unread_metrics`"""
     seconds: Annotated[list[Second], FailFast()] = Field(
         max_length=MOST_SECONDS, examples=[EXAMPLE_WINDOW["seconds"]]
@@ -92,8 +92,8 @@ class HostIn(Strict):
     metrics: Annotated[dict[Name, Number], Field(max_length=MOST_METRICS)] | None = None
     """medians of the current metrics, in place of a window"""
     cpus: Annotated[int, Field(ge=1, le=4_096)] | None = None
-    """CPUs that all programs share. When absent: the sum of the host's CPU metrics if
-    `cpu.idle_share` is among them, else 2, as on the guest of the training runs"""
+    """CPUs that all programs share; when absent, the sum of the host's CPU metrics if
+    `cpu.idle_share` is among them, else 2, as in the training runs"""
 
 
 class ColocationIn(Strict):
@@ -140,7 +140,7 @@ class NowIn(Strict):
 
 
 class SlowedOut(Described):
-    """A class that replaces an interval too wide to decide by, with its error rates."""
+    """A class given where the interval is too wide for a decision, with its error rates."""
 
     slowed: bool = Field(description=f"whether P is below {SLOWED_BELOW}")
     false_alarms: float
@@ -163,7 +163,7 @@ class PerformanceOut(Described):
     high: float | None
     """upper end of the interval; null where `low` is null"""
     coverage: float | None
-    """share of measured values that the interval should hold"""
+    """nominal share of measured values inside the interval"""
     slowed: SlowedOut | None
     """whether the program is slowed, where there is no interval; else null"""
 

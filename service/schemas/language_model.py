@@ -12,12 +12,12 @@ from forerun.features.llm_serving.model_sizes import CONTEXT_TOKENS, FORMATS, Mo
 
 
 class ModelSizesOut(Described):
-    """What was read from a model's config.json."""
+    """The model as read from its config.json."""
 
     family: str
     """model_type of the configuration"""
     total_parameters: float
-    """number of parameters, without images' encoders"""
+    """number of parameters, without image encoders"""
     active_parameters: float
     """number of parameters used per token"""
     architecture: LlmArchitecture
@@ -35,18 +35,19 @@ class ModelSizesOut(Described):
     weights: str
     """number format of most weights"""
     most_tokens: int | None
-    """longest context, tokens; null where it is not said, or each half has its own"""
+    """longest context, tokens; null where it is not given, or differs between encoder and
+    decoder"""
     draft_layers: int
-    """layers that draft further tokens; not among the parameters"""
+    """layers that draft further tokens; not included in the parameters"""
     image_parameters: float
-    """number of parameters of the encoder of images, not among the others"""
+    """number of parameters of the image encoder, not included in the others"""
     image_pixels_per_token: int | None
     """pixels of an image along each side for one token; null without an encoder"""
     unread_fields: list[str]
     """fields of the configuration whose meaning is not known"""
     misspelt_fields: list[str]
-    """those of them that look like a field that is not there, with its name, and fields that name
-    an activation that is not known"""
+    """unread fields that look like a misspelt known field, with its name, and fields with an
+    unknown activation"""
 
     @classmethod
     def of(cls, model: LanguageModel) -> Self:

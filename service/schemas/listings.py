@@ -9,7 +9,7 @@ from forerun.service.presets import PresetOut
 
 
 class DifferenceOut(Described):
-    """How far the answers of a candidate are from those of the champion."""
+    """How far the candidate's answers differ from the champion's."""
 
     answers: int
     """answers of both that were compared"""
@@ -29,7 +29,7 @@ class TrialOut(Described):
     compared: int
     """questions that both answered, since the service started"""
     failed: int
-    """questions that the candidate alone did not answer"""
+    """questions that only the candidate failed to answer"""
     left_out: int
     """questions that were not compared, for lack of time"""
     differences: dict[str, DifferenceOut]
@@ -37,15 +37,15 @@ class TrialOut(Described):
 
 
 class RegistryOut(Described):
-    """What the registry said when it was asked last."""
+    """The latest answer of the registry."""
 
     version: str | None
-    """version of the champion that was fetched last; null for none"""
+    """version of the champion fetched last; null for none"""
     asked: AwareDatetime
-    """when it was asked last"""
+    """time of the latest query"""
     answered: bool
-    """whether it answered with a champion that can be used, or that it has none; where not, the log
-    says why"""
+    """whether it answered with a usable champion, or that there is none; otherwise the log gives
+    the reason"""
 
 
 class ReadyOut(Described):
@@ -56,7 +56,7 @@ class ReadyOut(Described):
     storing: bool
     """whether graphs, devices and measurements can be stored"""
     not_storing: str | None
-    """what keeps them from being stored and how to mend it; null where nothing does"""
+    """why they cannot be stored and how to correct it; null if they can"""
     version: str
     """version of the predictor in use"""
     registry: RegistryOut | None = None
@@ -94,8 +94,8 @@ class WorkloadOut(Described):
     metrics: list[str]
     """metrics of it; for a benchmark, see `suites`"""
     devices: list[str]
-    """names of the devices on which such workloads were measured, where these are no devices of GET
-    /v1/devices; empty otherwise"""
+    """devices on which such workloads were measured, if they are not in GET /v1/devices; else
+    empty"""
     example: dict[str, Any]
     """body of a valid request"""
 

@@ -81,8 +81,8 @@ class MeasuredRow(Described):
     spread: Annotated[float, Field(ge=0, le=100)] | None = None
     """relative spread of repeats: interquartile range over median"""
     answer: Annotated[dict[MetricName, GivenEstimate], Field(max_length=len(NAMES))] | None = None
-    """metric -> what was answered about this run before it was measured; where it is missing, it is
-    the answer at the time at which an observation is stored"""
+    """metric -> the answer about this run before it was measured; if absent, the answer at the time
+    when the observation is stored"""
 
     def measured(self) -> dict[str, float]:
         """The metrics that have a value."""

@@ -42,7 +42,7 @@ class GivenEstimate(Strict):
 
 
 class LiveErrorOut(Described):
-    """Errors of answers against what was measured afterwards."""
+    """Errors of answers, compared with later measurements."""
 
     rows: int
     """observations with an answer"""
@@ -51,8 +51,7 @@ class LiveErrorOut(Described):
     median_ape: float
     """median absolute percentage error, percent"""
     bias: float
-    """median of log(measured / answered); 0.1 says that runs take about 10 % more than was
-    answered"""
+    """median of log(measured / answered); at 0.1, runs take about 10 % more than was answered"""
     rows_with_interval: int
     """observations whose answer had a 90 % interval"""
     coverage_90: float | None
@@ -65,7 +64,7 @@ class LiveErrorOut(Described):
 
 
 class ObservedOut(Described):
-    """What was stored of observations, and how good the answers about them were."""
+    """The observations that were stored, and the errors of the answers about them."""
 
     set: str
     """identifier of the set of observations"""
@@ -82,18 +81,18 @@ class ObservedOut(Described):
 
 
 class ChangeOut(Described):
-    """A lasting change of log(measured / answered)."""
+    """A persistent change of log(measured / answered)."""
 
     since: datetime
     """time at which the first observation after it was stored"""
     observation: int
     """number of that observation among those of the device that are kept, from 1"""
     noticed: datetime
-    """time at which the observation was stored that showed it"""
+    """time at which the observation that revealed it was stored"""
     after: int
     """observations of the slice from the change until it was noticed"""
     percent: float
-    """change of measured over answered, percent: 15 for runs that take 15 % more than before"""
+    """change of measured over answered, percent: 15 if runs now take 15 % more than before"""
     low_percent: float
     """lower end of its approximate 90 % interval, percent"""
     high_percent: float
@@ -120,13 +119,12 @@ class SliceOut(Described):
     rows: int
     """observations of the slice that are kept"""
     live: LiveErrorOut
-    """errors of the newest 1,000 answers, without those before an adaptation that changed the
-    answers"""
+    """errors of the latest 1,000 answers, excluding those before an adaptation that changed them"""
     changes: list[ChangeOut]
     """every change, the oldest first"""
     alarm: bool
-    """whether the level is off the reference now: the newest change was found with the answers of
-    today and was not undone by another"""
+    """whether the error level differs from the reference now: the latest change was found with the
+    current answers and not reversed by another"""
 
     def name(self) -> str:
         """The part of the workloads in words, such as `kernel linear fp16`."""
@@ -134,7 +132,7 @@ class SliceOut(Described):
 
 
 class AlarmOut(Described):
-    """The widest slice of a change that lasts."""
+    """The widest slice in which a change persists."""
 
     message: str
     """what changed, where, by how much and since when, in words"""
@@ -143,17 +141,17 @@ class AlarmOut(Described):
 
 
 class DriftOut(Described):
-    """Live errors of the answers, and what changed, by slice."""
+    """Errors of live answers, and what changed, by slice."""
 
     observations: dict[str, int]
-    """device -> observations that are kept of it"""
+    """device -> number of its observations that are kept"""
     versions: dict[str, int] = Field(default_factory=dict)
-    """version of the predictors -> observations that have its answers; slices and alarms are those
-    of the versions in use, unless others are asked for"""
+    """version of the predictors -> number of observations with its answers; slices and alarms are
+    for the version in use, unless another is requested"""
     alarms: list[AlarmOut]
-    """each change that lasts, once: in the widest slice of which no part stayed as it was"""
+    """each persistent change once: in the widest slice in which every part changed"""
     slices: list[SliceOut]
-    """every slice with 20 observations, by device, metric and properties"""
+    """every slice with at least 20 observations, by device, metric and properties"""
 
 
 class ErrorOut(Described):

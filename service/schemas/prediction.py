@@ -69,7 +69,7 @@ class OperatorIn(Strict):
     output_shapes: list[Shape] = Field(max_length=64)
     """shapes of outputs"""
     parameter_elements: int = Field(default=0, ge=0, le=2**50)
-    """number of weight elements"""
+    """number of trainable parameters; running statistics of batch normalisation are not counted"""
     attributes: Annotated[dict[str, Attribute], Field(max_length=MOST_ATTRIBUTES)] = Field(
         default_factory=dict
     )
@@ -199,7 +199,7 @@ class GraphOut(Described):
     operators: int
     """number of operators, without views"""
     parameters: int
-    """number of weight elements"""
+    """number of trainable parameters; running statistics of batch normalisation are not counted"""
     flops: float
     """FLOPs of one forward pass at `batch_size`"""
     batch_size: int
@@ -209,7 +209,7 @@ class GraphOut(Described):
     unknown_operators: dict[str, int]
     """unknown operator -> count"""
     bound_dimensions: list[BoundDimensionOut]
-    """sizes that the free dimensions of the inputs were read at"""
+    """sizes assumed for the dynamic dimensions of the inputs"""
 
 
 class DevicesOut(Described):
@@ -261,13 +261,13 @@ class EntryOut(Described):
     predictor: str
     """name of the predictor"""
     kind: Literal["ours", "baseline", "published"]
-    """origin of the figure"""
+    """origin of the score"""
     score: str
     """name of the score that ranks this task"""
     value: float | None
     """value of that score"""
     standard_error: float | None
-    """of the value over seeds; null for one seed"""
+    """standard error of the value over seeds; null for one seed"""
     shots: int
     """support rows of the device under test, for few-shot adaptation"""
     seeds: int | None
@@ -289,7 +289,7 @@ class EntryOut(Described):
     citation: str | None
     """source of a published figure"""
     over: str | None
-    """rows over which a cited figure is the mean"""
+    """rows that a cited figure averages over"""
     command: str | None
     """reproduces this row; null for a cited figure"""
     date: str | None
@@ -301,7 +301,7 @@ class EntryOut(Described):
     environment: dict[str, str] = Field(default_factory=dict)
     """python, platform and packages -> version"""
     rank: int | None
-    """among entries scored on the same rows; null for others"""
+    """rank among entries scored on the same rows; null for others"""
     note: str
     """reason for the missing rank; empty where there is a rank"""
 

@@ -152,7 +152,7 @@ def given_in(kind: type[Given], options: Mapping[str, Any]) -> Given | None:
     return checked
 
 
-IMAGE_SIZE = "size of free heights and widths, pixels; 224 when absent"
+IMAGE_SIZE = "size of dynamic heights and widths, pixels; 224 when absent"
 SHAPE = (
     "shape of an input as name=1x3x640x640 or name:1x3x640x640; ? leaves a dimension open; may be "
     "repeated"
@@ -174,14 +174,15 @@ class PlainRunIn(BaseModel):
     layout: Layout = Field(default="nchw", description="layout of image tensors")
     threads: Annotated[int, Field(ge=1, le=1024)] | None = Field(
         default=None,
-        description="computing threads on a processor; those of the training rows when absent",
+        description="compute threads on a processor; those of the training rows when absent",
     )
     instances: Annotated[int, Field(ge=1, le=1024)] = Field(
         default=1,
-        description="instances of the run at once on one processor, each with its own threads",
+        description="copies of the run at the same time on one processor, each with its own "
+        "threads",
     )
     sequence_length: Annotated[int, Field(ge=1, le=2**20)] | None = Field(
-        default=None, description="size of free sequence dimensions; 128 when absent"
+        default=None, description="size of dynamic sequence dimensions; 128 when absent"
     )
     image_size: Annotated[int, Field(ge=1, le=MAX_SIZE)] | None = Field(
         default=None, description=IMAGE_SIZE

@@ -417,9 +417,26 @@ def test_slices_of_every_profile_are_in_proportion(name, units):
         own = slice_of(whole, profile)
         share = 1.0 if profile[0] == "7" else int(profile[0]) / units
         assert own.compute_units == round(share * whole.compute_units)
-        stated = float(re.findall(r"(\d+)gb", profile)[0])
-        assert own.memory_gib == pytest.approx(stated, rel=0.02)
         assert own == CATALOG.get(own.name) == CATALOG.get(f"{name}-mig-{profile}")
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [  # of different profiles, from the smallest to the largest
+        ("a30", (5.81, 11.69, 23.44)),
+        ("a100-sxm-40gb", (4.75, 9.62, 19.5, 39.25)),
+        ("a100-sxm-80gb", (9.5, 19.5, 39.25, 78.75)),
+        ("h100-sxm-80gb", (9.75, 19.62, 39.5, 79.25)),
+        ("h200-sxm-141gb", (16.0, 32.25, 69.5, 140.0)),
+        ("gh200-96gb", (11.0, 23.0, 46.5, 93.0)),
+        ("b200-sxm-180gb", (20.5, 44.25, 90.0, 180.0)),
+    ],
+)
+def test_slices_have_the_memory_that_nvidia_smi_lists(name, gib):
+    """B200: the two largest are in no listing that is known here, and in proportion."""
+    whole = CATALOG.get(name)
+    found = {slice_of(whole, profile).memory_gib for profile in profiles_of(whole)}
+    assert tuple(sorted(found)) == gib
 
 
 @pytest.mark.parametrize(
@@ -443,14 +460,36 @@ def test_slices_have_the_compute_units_that_nvidia_smi_lists(name, units):
 
 
 def test_every_gpu_with_a_row_of_profiles_has_slices_of_each():
-    """The largest is the whole GPU, but for the A100, where one of eight parts is not used."""
+    """The largest is the whole GPU, but for the A100, where one of eight parts is not used, and
+    for the memory that the driver keeps.
+    """
     divided = [own for own in CATALOG if profiles_of(own)]
     assert len(divided) == 21
     for whole in divided:
         slices = [slice_of(whole, profile) for profile in profiles_of(whole)]
-        assert max(own.memory_gib for own in slices) == whole.memory_gib
+        largest = max(own.memory_gib for own in slices)
+        assert 0.95 * whole.memory_gib <= largest <= whole.memory_gib
         share = max(own.compute_units for own in slices) / whole.compute_units
         assert share == pytest.approx(98 / 108 if whole.compute_units == 108 else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        *[(name, None) for name in ("grace", "m4-max", "spark", "threadripper", "snapdragon")],
+        *[("orin", "jetson-orin-nx-16gb"), ("5090-ti", "rtx-5070-ti"), ("mi300", "mi300x")],
+        *[("h20-141", "h20"), ("xeon", "xeon-gold-6330"), ("p100-sxm", "p100-sxm2-16gb")],
+    ],
+)
+def test_a_name_is_suggested_where_its_words_are_similar_and_none_where_nothing_is(name, nearest):
+    with pytest.raises(UnknownDevice, match=r"`forerun devices add SHEET\.yaml` adds") as error:
+        CATALOG.get(name)
+    assert next(iter(error.value.did_you_mean), None) == nearest
+    assert ("and none of a similar name" in str(error.value)) == (nearest is None)
+
+
+def test_a_product_is_its_chip():
+    assert CATALOG.get("NVIDIA DGX Spark").name == CATALOG.get("dgx-spark").name == "gb10"
 
 
 def test_a_profile_that_a_gpu_lacks_is_refused_with_those_that_it_has():
@@ -491,7 +530,7 @@ def test_an_unknown_profile_is_not_a_device(profile):
 def test_a_slice_is_named_by_gpu_and_profile_and_has_the_stated_memory(name, gpu, profile):
     own = CATALOG.get(name)
     assert own == slice_of(CATALOG.get(gpu), profile) == CATALOG.get(own.name)
-    assert own.memory_gib == pytest.approx(float(re.findall(r"\d+", profile)[-1]), rel=0.1)
+    assert own.memory_gib == pytest.approx(float(re.findall(r"\d+", profile)[-1]), rel=0.06)
 
 
 @pytest.mark.parametrize(

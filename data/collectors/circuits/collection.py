@@ -256,7 +256,7 @@ class Collection:
         """Make the circuits that are left.
 
         Args:
-            jobs: designs that are made at a time.
+            jobs: designs made in parallel.
             budget_minutes: no design is begun after that time; no limit when None.
 
         Yields:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from forerun.data.language_models.engine_formats import not_run
+from forerun.data.language_models.engine_formats import awq_not_run, not_run
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.query import Query
+from forerun.features.llm_serving.comparable import in_step
 from forerun.features.llm_serving.memory import MOST_TENSOR, PoolMemory
 from forerun.models.answers.deployments.arrivals import places
 from forerun.models.answers.evidence import distinct
@@ -18,6 +19,13 @@ from forerun.models.prediction import Prediction
 STARTED_TOGETHER: Final = Limit(
     "ttft_ms is the mean of a benchmark whose clients start at once; it is shorter where "
     "requests arrive one by one (give requests_per_s)",
+    LATENCY,
+    "note",
+)
+WAITS: Final = "together, so each first token waits for all their prompts"
+IN_STEP: Final = Limit(
+    "the engine does not decode while it reads prompts: unless output_variation is given, all "
+    f"requests in flight start {WAITS}",
     LATENCY,
     "note",
 )
@@ -66,7 +74,8 @@ def limits_of(
     model, load = query.deployment.model, query.deployment.load
     length = of_lengths(model, load.input_tokens, load.output_tokens)
     apart = [] if query.deployment.prefill is None else [DISAGGREGATED]
-    first = [ONE_BY_ONE if load.concurrency is None else STARTED_TOGETHER]
+    together = IN_STEP if in_step(query.deployment) else STARTED_TOGETHER
+    first = [ONE_BY_ONE if load.concurrency is None else together]
     if query.device.kind == "cpu" or (load.concurrency or 2.0) <= 1.0:
         first = []
     apart += [] if model.encoder is None else ENCODED
@@ -127,6 +136,8 @@ def of_servers(query: Query) -> list[Limit]:
     if (why := not_run(deployment.engine.name, query.device, deployment.model)) is not None:
         return [Limit(why, severity="refusal")]
     found = [*part_limits(query.device)]
+    if (why := awq_not_run(deployment.engine.name, query.device, deployment.model)) is not None:
+        found.append(Limit(f"{why}: take weights of GPTQ"))
     pools = [pool for pool in (deployment.pool, deployment.prefill) if pool is not None]
     tensor = max(pool.parallelism.tensor for pool in pools)
     most = query.device.node_devices or MOST_TENSOR

@@ -73,7 +73,7 @@ UNITS: Final[Mapping[ServingObjective, str]] = {
     "carbon": "W",
     "speed": "ms for a request",
 }
-"""Objective -> unit of what is least."""
+"""Objective -> unit of what is minimised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,7 @@ def llm_plan(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> LlmP
         not_searched=[*own.not_searched, *unanswered],
         fitting=found.fitting,
         failed=dict(found.failed),
+        kept_at_value=_kept_at_value(found, own, load),
         withheld=found.withheld,
         best=best,
         misses=misses,
@@ -162,6 +163,13 @@ def _searched(own: _Question, load: RequestLoad) -> ServingPlan:
         apart=asked.disaggregated, kept=asked.kept, classes=[*classes.values()],
         tails=EventTails(own.in_use, asked.traced_at_rate(), classes),
     )  # fmt: skip
+
+
+def _kept_at_value(found: ServingPlan, own: _Question, load: RequestLoad) -> bool | None:
+    """Whether an option keeps all limits at the best estimates, where none does at upper ends."""
+    if found.best or own.limits.risk == "value":
+        return None
+    return bool(_searched(replace(own, limits=replace(own.limits, risk="value")), load).best)
 
 
 def _unanswered(found: ServingPlan, own: _Question) -> list[str]:

@@ -226,12 +226,14 @@ def _workers(
     own = device_count - for_prompts
     workers = given or max(1, own // parallelism.devices)
     if workers * parallelism.devices != own:
-        text = f"{workers} x {parallelism.devices}"
+        numbers = [given] if given else sorted({workers, max(0, own) // parallelism.devices + 1})
+        counts = " or ".join(str(for_prompts + n * parallelism.devices) for n in numbers)
         more = f" and {for_prompts} for prompts" if for_prompts else ""
         with in_field("device_count"):
             raise BadRequest(
-                f"The number of devices is {device_count}, but the workers have {text}{more}: "
-                "leave it out, or change workers or parallelism."
+                f"{device_count} devices cannot be divided into "
+                f"{f'{given} ' if given else ''}workers of {parallelism.devices}{more}: give "
+                f"{counts}, leave it out, or change workers or parallelism."
             )
     if given is None and workers > 1:
         chosen.append(f"{workers} workers of {parallelism.devices} devices each")

@@ -121,7 +121,7 @@ class _Question:
 def training_estimate(
     asked: TrainingEstimateIn, device_named: DeviceNamed, in_use: InUse
 ) -> TrainingOut:
-    """What a step of training takes, and what tokens cost.
+    """Time, memory, power and cost of a training step and of the tokens.
 
     Raises:
         InputError: the request cannot be answered; the message says why.
@@ -264,7 +264,10 @@ def _question_of_plan(
             number = f"{counted(count, 'device')}, the fewest on which a layout is sure to fit"
             return replace(own, chosen=(f"{number}: give devices for others", *own.chosen))
     most = f"{BUDGETED_DEVICES[-1]:,} of {own.device.name}"
-    raise UnanswerableQuery(f"No layout is sure to fit on up to {most}: give devices for others.")
+    raise UnanswerableQuery(
+        f"No layout is sure to fit on up to {most}: choose a device with more memory, lower "
+        "sequence_tokens, set lora_rank, or give devices to see the layouts that come nearest."
+    )
 
 
 def _sizes(

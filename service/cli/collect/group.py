@@ -175,7 +175,7 @@ def gpu(
         device: name of the GPU in the rows [the product's name]
         index: index of the GPU
         only: part of the plan; recorded means as a CUDA graph [all]
-        zoo: whose networks: forerun's own, or those of the package timm
+        zoo: networks to measure: forerun's own, or those of the package timm
         step: factor from one operator size to the next
         power_seconds: length of windows in which power is measured; 0 measures no power
         json: print one JSON object
@@ -261,7 +261,7 @@ def circuit(
     Args:
         output: folder of the collection; an existing one is resumed
         plan: plan of designs and seeds, a .yaml file [480 designs]
-        jobs: designs that are made at a time
+        jobs: designs made in parallel
         budget_minutes: time budget; no design is begun after it
     """
     from forerun.data.collectors.circuits.collection import Collection

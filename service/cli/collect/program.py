@@ -160,7 +160,7 @@ def window(
     seconds: Annotated[int, typer.Option(min=1, max=3600)] = 10,
     process: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> None:
-    """Print metrics of this host per second, as a window for `POST /v1/colocation/now`.
+    """Print this host's metrics for each second, as a window for `POST /v1/colocation/now`.
 
     Args:
         seconds: length of the window, seconds

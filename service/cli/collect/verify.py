@@ -19,7 +19,7 @@ def verify(
     sequence_length: o.SequenceLength = None,
     json: o.Json = False,
 ) -> None:
-    """Run an ONNX file on this processor, and show predicted against measured values.
+    """Run an ONNX file on this processor, and compare predicted with measured values.
 
     The prediction is shown before and after adapting to all other measurements of this machine.
 
@@ -29,7 +29,7 @@ def verify(
         device: name of this machine
         threads: computing threads on a processor [as it was measured]
         seconds: measured time of each run, seconds
-        sequence_length: size of free sequence dimensions; 128 when absent
+        sequence_length: size of dynamic sequence dimensions; 128 when absent
         json: print one JSON object
     """
     from forerun.service.python.own_measurements.verifying import verify as verified

@@ -31,10 +31,10 @@ def estimate(
 ) -> None:
     """Predict time to first token, time per token, rate, memory, power and price.
 
-    A device that is not known or cannot be answered is one line on standard error; the others are
-    answered, and the exit code is 2. It is 0 where an answer about given lengths says that the
-    model does not fit or that requests arrive faster than they are answered; rates and price
-    are then those at capacity.
+    A device that is unknown or has no answer gets one line on standard error; the others are
+    answered, and the exit code is 2. The exit code is 0 if the answer is that the model does not
+    fit, or that requests arrive faster than they are answered; rates and price are then those at
+    capacity.
 
     Args:
         context: the options as they were typed

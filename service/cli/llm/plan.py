@@ -43,9 +43,9 @@ Types = Annotated[
     list[str] | None,
     typer.Option(
         "--device",
-        help="type to choose from, NAME=COUNT of those at hand, NAME@USD with the price of one for "
-        "an hour, or NAME=COUNT@USD; then for --mix :spot=USD, :spot_count=COUNT and "
-        ":current=COUNT of those that run; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable "
+        help="device type to choose from: NAME, NAME=COUNT available, NAME@USD an hour for one, or "
+        "NAME=COUNT@USD; with --mix, then :spot=USD, :spot_count=COUNT and :current=COUNT running "
+        "now; 'aws/m7i.*', or a CSV file of NAME,USD; repeatable "
         "[GPUs with a list price]",
     ),
 ]
@@ -63,13 +63,13 @@ Traced = Annotated[
 ]
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(help="INPUT,OUTPUT,SHARE of a histogram of lengths; repeatable"),
+    typer.Option(help="one size of requests and its share, as INPUT,OUTPUT,SHARE; repeatable"),
 ]
 Classes = Annotated[
     list[str] | None,
     typer.Option(
         "--class",
-        help="NAME,RATE,INPUT,OUTPUT,LIMIT=MS of a class of requests with limits of its own, such "
+        help="class of requests with its own limits, as NAME,RATE,INPUT,OUTPUT,LIMIT=MS, such "
         "as chat,10,500,200,ttft_p99_ms=1000; repeatable",
     ),
 ]
@@ -77,15 +77,15 @@ Drafts = Annotated[
     list[str] | None,
     typer.Option(
         "--draft",
-        help="METHOD,TOKENS,ACCEPTANCE of speculative decoding to try, such as mtp,1,0.8, and of "
-        "eagle or eagle3 its checkpoint; repeatable",
+        help="speculative decoding to try, as METHOD,TOKENS,ACCEPTANCE, such as mtp,1,0.8; then a "
+        "checkpoint for eagle and eagle3; repeatable",
     ),
 ]
 WrittenAs = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="print the first option alone: vllm, sglang, kubernetes, kserve, "
+        help="print only the first option, for vllm, sglang, kubernetes, kserve, "
         "llmisvc, helm (llm-d), prometheus or keda",
     ),
 ]
@@ -107,9 +107,9 @@ def plan(
     explain: o.Explain = False,
     json: o.Json = False,
 ) -> None:
-    """Find what to serve a language model on: devices, layout, scheduler and replicas.
+    """Choose devices, parallel layout, scheduler and replicas to serve a language model.
 
-    Limits hold at the upper ends of intervals; with --risk value, at the best estimates.
+    Upper ends of intervals must keep the limits; with --risk value, best estimates.
     """
     from forerun.service.python.planning import ServingPlan
 

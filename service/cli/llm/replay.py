@@ -30,9 +30,9 @@ def replay(
     least_loaded: bool = False,
     json: o.Json = False,
 ) -> None:
-    """Predict percentiles of the times of a trace of requests, by an event model of the engine.
+    """Predict latency percentiles for a trace of requests, by an event model of the engine.
 
-    Lengths and load are those of the trace.
+    Lengths and arrival times come from the trace.
 
     Args:
         context: the options as they were typed
@@ -42,8 +42,8 @@ def replay(
         device: name of one device
         run: how it is served
         speed: factor by which requests arrive faster
-        until: seconds of the trace after which to end [all]
-        least_loaded: send each request to the worker with the fewest in flight, not in turn
+        until: stop after so many seconds of the trace [all]
+        least_loaded: send each request to the least loaded worker instead of in turn
         json: print one JSON object
     """
     from forerun.service.answers.llm.replaying import replayed

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from forerun.data.metrics import metric
 from forerun.models.answers.deployments.arrivals import EXTRAPOLATED, OTHER_CASE
+from forerun.models.answers.deployments.limits import WAITS
 from forerun.service.cli.output import screen, table
 from forerun.service.python.answer import on_devices
 from forerun.service.schemas.answers import GRADES, NOT_CALIBRATED, GradedOut, ServingOut
@@ -30,7 +31,7 @@ WORDS: Final[Mapping[str, str]] = {
 """Metric -> row of the table, in their order."""
 PARTS: Final = "where the time goes, and every limit"
 REASONS: Final = "each device with the reasons of its grades, where the time goes, and every limit"
-BRIEF: Final = (EXTRAPOLATED, OTHER_CASE)
+BRIEF: Final = (EXTRAPOLATED, OTHER_CASE, WAITS)
 """Ends of the limits that are printed also in brief."""
 WIDEST: Final = 10_000
 """Width up to which tables are measured, columns."""

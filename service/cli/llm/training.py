@@ -60,7 +60,7 @@ def train_step(
 
     MFU is the share of the devices' peak arithmetic, in the format of the run, that forward and
     backward passes use; HFU also counts what is computed again. Without a layout, the fastest that
-    fits is answered. Layouts and prices of all kinds are compared by `forerun train-plan`.
+    fits is used; `forerun train-plan` compares layouts and their prices.
 
     Args:
         context: the options as they were typed
@@ -92,10 +92,10 @@ def train_plan(
     explain: o.Explain = False,
     json: o.Json = False,
 ) -> None:
-    """Find the layouts in which a language model trains fastest, cheapest, or with least energy.
+    """Find the layouts that train a language model fastest, cheapest, or with least energy.
 
-    Layouts count as fitting where the upper end of their memory does. A budget (--max-usd,
-    --max-days) chooses the number of devices; without either, it is the fewest that fit.
+    A layout fits if the upper end of its memory interval does. A budget (--max-usd, --max-days)
+    determines the number of devices; without one, it is the fewest that fit.
 
     Args:
         context: the options as they were typed

@@ -5,7 +5,7 @@ from math import prod
 from typing import Final
 
 from forerun.data.metrics import metric
-from forerun.models.limit import OFFLOADED
+from forerun.models.limit import ALWAYS_SHOWN
 from forerun.service.cli.output import screen
 from forerun.service.cli.output import show as show_view
 from forerun.service.python.answer import (
@@ -148,8 +148,8 @@ def _power(answer: PredictionOut) -> list[str]:
 
 
 def _limits(answers: Iterable[PredictionOut], *, explain: bool) -> Iterator[tuple[str, str]]:
-    """Device and limit; in brief, refusals and what waits in the host's memory."""
+    """Device and limit; in short answers, refusals and those of `ALWAYS_SHOWN`."""
     for answer in answers:
         for limit in answer.limit_details:
-            if explain or limit.severity == "refusal" or limit.message.endswith(OFFLOADED):
+            if explain or limit.severity == "refusal" or limit.message.endswith(ALWAYS_SHOWN):
                 yield answer.device.name, f"{limit.heading}: {limit.message}"

@@ -19,10 +19,10 @@ def batch(
     output: Annotated[Path | None, typer.Option("--output", "-o")] = None,
     engine: EngineOption = "local",
 ) -> None:
-    """Answer all questions of a file, one JSON object a line, in their order.
+    """Answer every question in a file, in order, one JSON object per line.
 
-    A question that cannot be answered has a problem in its place; the exit code is 2 then. The
-    file of the answers appears when all are there.
+    A question that cannot be answered gets a problem in its place, and the exit code is then 2. The
+    file of answers is written once all of them are known.
 
     Args:
         questions: file with a request of POST /v1/predict on each line, as JSON

@@ -20,8 +20,8 @@ def colocate(
 ) -> None:
     """Predict the relative speed of every program on a host: isolated over co-located time.
 
-    Where an interval is too wide to decide by, a class replaces it: slowed or not slowed, with the
-    error rates of that class on held-out programs.
+    Where an interval is too wide for a decision, a class is given instead: slowed or not slowed,
+    with its error rates on held-out programs.
 
     Args:
         candidate: profile of the program to be placed, as `forerun collect program` writes it

@@ -211,7 +211,7 @@ def _refuse_options(run: RunIn) -> None:
 
 
 def presets(name: Annotated[str | None, typer.Argument()] = None, json: o.Json = False) -> None:
-    """List questions to try first; `forerun predict NAME` answers one.
+    """List example questions; `forerun predict NAME` answers one.
 
     Args:
         name: preset whose request is printed

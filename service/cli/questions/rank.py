@@ -153,7 +153,7 @@ def sweep(
     run: PlainRunIn,
     json: o.Json = False,
 ) -> None:
-    """Predict time, power and energy at several power limits, and advise which to set.
+    """Predict time, power and energy at several power limits, and recommend one.
 
     Args:
         source: model file or name, as for `forerun predict`

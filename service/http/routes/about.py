@@ -51,8 +51,8 @@ async def healthz() -> StatusOut:
 async def readyz(answers: TheAnswers, state: TheState) -> ReadyOut:
     """Whether questions are answered, and whether uploads and measurements are stored.
 
-    The HTTP status is 503 until the predictors are loaded. A disk that is full or cannot be written
-    does not change it, nor does a database that is away: what is in memory is answered.
+    The HTTP status is 503 until the predictors are loaded. It is 200 even if the disk is full or
+    read-only, or the database unavailable: questions are answered from memory.
     """
     problem = database_of(state.settings).problem
     said = kept(state.settings)

@@ -78,8 +78,8 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=LONGEST_NAME,
-        description="a text that the client chooses anew for each request, such as a UUID; a "
-        "request that is repeated with it is answered as before and stored once",
+        description="unique text chosen by the client for each request, such as a UUID; a repeated "
+        "request with the same text is answered as before and stored once",
     ),
 ]
 
@@ -168,5 +168,5 @@ def drift(
         ),
     ] = None,
 ) -> DriftOut:
-    """How good the answers were about what was observed, and which slices have changed since."""
+    """Errors of the answers about observations, and which slices have drifted."""
     return answers.report(device, version)

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Path, Query, Request
 from forerun.data.errors import ModelTooLarge, UnreadableModel
 from forerun.data.file_store import TEMPORARY, writing_to
 from forerun.data.graph import OperatorGraph
+from forerun.features.memory.weights import parameters
 from forerun.features.operators.query_table import graph_table
 from forerun.features.readers import read_graph, refuse_foreign
 from forerun.features.readers.input_sizes import MAX_SIZE, InputSizes, parse_shapes
@@ -108,10 +109,11 @@ async def upload(
     answers: TheAnswers,
     state: TheState,
     batch_size: Annotated[
-        int, Query(ge=1, le=LARGEST_BATCH, description="size of free batch dimensions")
+        int, Query(ge=1, le=LARGEST_BATCH, description="size of dynamic batch dimensions")
     ] = 1,
     sequence_length: Annotated[
-        int | None, Query(ge=1, le=2**20, description="size of free sequence dimensions; else 128")
+        int | None,
+        Query(ge=1, le=2**20, description="size of dynamic sequence dimensions; 128 if absent"),
     ] = None,
     image_size: Annotated[int | None, Query(ge=1, le=MAX_SIZE, description=IMAGE_SIZE)] = None,
     shape: Annotated[list[str], Query(max_length=MOST_SHAPES, description=SHAPE)] = [],  # noqa: B006
@@ -144,13 +146,10 @@ def show(digest: Digest, answers: TheAnswers) -> GraphOut:
 def described(graph: OperatorGraph) -> GraphOut:
     """The summary of a graph: numbers of operators, parameters and FLOPs."""
     table = graph_table(graph)
-    parameters = graph.parameter_elements
-    if parameters is None:
-        parameters = int(table.parameter_elements.sum())
     return GraphOut(
         digest=graph.digest,
         operators=len(graph),
-        parameters=parameters,
+        parameters=parameters(graph),
         flops=float((table.flops * table.repeat).sum()),
         batch_size=graph.batch_size,
         source=readable(graph.source),

@@ -53,7 +53,7 @@ def validate_pod(
     body: TheBody,
     answers: TheAnswers,
     timeout: Annotated[
-        str | None, Query(max_length=20, description="limit of the API server, which adds it")
+        str | None, Query(max_length=20, description="time limit, which the API server adds")
     ] = None,
 ) -> Response:
     """`AdmissionReview`: a pod with wrong annotations is refused; others may get warnings."""
@@ -75,12 +75,11 @@ async def table(
         Query(
             ge=0,
             le=LONGEST_WAIT_S,
-            description="seconds that the answer waits for a table with another tag than those of "
-            "`If-None-Match`",
+            description="seconds to wait for a table whose tag is not in `If-None-Match`",
         ),
     ] = 0.0,
     if_none_match: Annotated[
-        str | None, Header(max_length=1_000, description="tags that the client has")
+        str | None, Header(max_length=1_000, description="tags of the tables it already has")
     ] = None,
 ) -> Response:
     """Latency, throughput and memory of workload classes by device.

@@ -8,16 +8,16 @@ from forerun.models.limit import Basis
 
 
 class EngineOut(Described):
-    """An inference engine and its settings; null is the engine's own default."""
+    """An inference engine and its settings; null means the engine's own default."""
 
     name: EngineName
     """the engine"""
     version: str
     """its version; empty where the request names none"""
     max_batched_tokens: int | None
-    """most tokens of one iteration"""
+    """maximum tokens in one iteration"""
     max_sequences: int | None
-    """most sequences of one iteration"""
+    """maximum sequences in one iteration"""
     chunked_prefill: bool
     """whether prompts share iterations with decoding"""
     graphs: bool
@@ -38,13 +38,13 @@ class ParallelismOut(Described):
     """How one worker is divided over devices."""
 
     tensor: int
-    """devices that share each layer's products"""
+    """devices that share each layer's matrix products"""
     pipeline: int
-    """groups of devices that hold successive layers"""
+    """pipeline stages, each of which holds consecutive layers"""
     attention_data: int
     """data-parallel ranks of attention"""
     expert: int
-    """devices that routed experts are spread over whole"""
+    """devices over which whole routed experts are distributed"""
 
 
 class PoolOut(Described):
@@ -65,7 +65,7 @@ class PoolOut(Described):
 
 
 class PoolMemoryOut(Described):
-    """Memory of one device, and what it has room for."""
+    """Memory of one device, and how much fits in it."""
 
     phase: Literal["both", "prefill", "decode"]
     """what the workers serve"""
@@ -74,8 +74,8 @@ class PoolMemoryOut(Described):
     weights_mib: float
     """weights, MiB"""
     cache_mib: float
-    """keys, values and states of the requests in flight, at least of one, at the end of their
-    answers, MiB"""
+    """keys, values and states of the requests in flight (at least one) at the end of their outputs,
+    MiB"""
     activations_mib: float
     """activations of the largest iteration, MiB"""
     overhead_mib: float
@@ -114,7 +114,7 @@ class PriceOut(Described):
 
 
 class CapacityOut(Described):
-    """The largest rate of arrivals that a deployment keeps up with."""
+    """The highest arrival rate that a deployment can sustain."""
 
     requests_per_s: float
     """requests a second, all devices together"""
@@ -125,7 +125,7 @@ class CapacityOut(Described):
 
 
 class PartOut(Described):
-    """A part of the work, and what its estimate rests on."""
+    """A part of the work, and the evidence for its estimate."""
 
     name: str
     """products, experts, prefill_attention, decode_attention, collectives, host, memory or power"""
@@ -140,22 +140,22 @@ class PartOut(Described):
 
 
 class DeploymentOut(Described):
-    """A deployed model as it was answered: what was chosen, its memory, price and parts."""
+    """The deployment that the answer is about: what was chosen, its memory, price and parts."""
 
     engine: EngineOut
     """the inference engine and its settings"""
     pool: PoolOut
-    """workers that serve requests; decoding where `prefill` is"""
+    """workers that serve requests; those that decode, with separate `prefill` workers"""
     prefill: PoolOut | None
     """separate prefill workers; null for none"""
     chosen: list[str]
     """what was chosen where the request leaves it open"""
     capacity: CapacityOut | None
-    """largest rate of arrivals that is kept up with; null where it does not fit, or the number of
-    requests in flight is given and each of them has a place"""
+    """highest arrival rate that can be sustained; null where the model does not fit, or where all
+    requests of a given concurrency run at once"""
     replicas: int | None
-    """deployments like this one that together keep up with the arrivals, by the lower end of the
-    capacity; null without a rate of arrivals"""
+    """number of such deployments that sustain the arrival rate, by the lower end of the capacity;
+    null without an arrival rate"""
     memory: list[PoolMemoryOut]
     """memory of a device, by phase"""
     limited_by: str | None
@@ -164,7 +164,7 @@ class DeploymentOut(Described):
     price: PriceOut | None
     """price of a device; null where none is known"""
     parts: list[PartOut]
-    """parts of the work, and what each rests on"""
+    """parts of the work, and the evidence for each"""
 
     def facts(self) -> list[str]:
         """Devices, memory, what limits the rate, price, and what was chosen, one line each."""
@@ -222,14 +222,14 @@ class SupportedOut(Described):
 
 
 class SupportOut(Described):
-    """What requests about language models may name, and what their answers rest on."""
+    """What requests about language models may name, and the evidence for the answers."""
 
     models: list[str]
     """models by name, whose configuration is known"""
     families: list[str]
     """values of `model_type` whose config.json is read"""
     devices: list[str]
-    """devices with a spec sheet that answers rest on"""
+    """devices with a spec sheet on which answers are based"""
     engines: list[str]
     """inference engines"""
     formats: list[str]
@@ -239,5 +239,5 @@ class SupportOut(Described):
     also: dict[str, list[str]]
     """field of a request -> names that are accepted for it"""
     measured: list[SupportedOut]
-    """metric by metric, where it was measured: on other devices an answer is transferred, and
-    without measurements analytic"""
+    """metric -> where it was measured: on other devices an answer is transferred, without
+    measurements analytic"""

@@ -117,7 +117,7 @@ def _keys_written(part: Any, field: Sequence[str | int]) -> tuple[str | int, ...
 
 
 class EngineIn(options_of(Engine, NamedPart)):  # type: ignore[misc]
-    """An inference engine and its settings; what is left out is the engine's default."""
+    """An inference engine and its settings; omitted settings have the engine's defaults."""
 
     PART = "engine"
 
@@ -161,7 +161,8 @@ class ParallelismIn(options_of(Parallelism, NamedPart)):  # type: ignore[misc]
 
     tensor: Degree | None = Field(
         default=None,
-        description="tensor parallelism: devices that share each layer's products; the smallest "
+        description="tensor parallelism: devices that share each layer's matrix "
+        "products; the smallest "
         "number that fits when absent",
     )
 
@@ -173,7 +174,7 @@ class ParallelismIn(options_of(Parallelism, NamedPart)):  # type: ignore[misc]
 
 
 class PrefillIn(Strict):
-    """Workers of their own for prompts (disaggregated serving)."""
+    """Separate workers for prompts (disaggregated serving)."""
 
     parallelism: ParallelismIn = Field(default_factory=ParallelismIn)
     """devices of each of these workers"""
@@ -185,20 +186,20 @@ class DeploymentFields(NamedPart):
     """The requests that a deployed model answers, and the engine and devices that serve them."""
 
     input_tokens: Tokens | None = None
-    """mean tokens of a prompt"""
+    """mean prompt length, tokens"""
     output_tokens: Tokens | None = None
-    """mean tokens of an answer"""
+    """mean output length, tokens"""
     concurrency: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = None
-    """requests in flight over all devices; each answer is followed by the next request at once"""
+    """requests in flight over all devices; each finished request is replaced at once"""
     requests_per_s: Annotated[Rate | None, BeforeValidator(no_rate)] = None
-    """Poisson arrivals over all devices, requests per second; in place of `concurrency`; inf counts
-    as not given"""
+    """mean rate of Poisson arrivals over all devices, requests per second; instead of
+    `concurrency`; inf means not given"""
     cached_share: Share = 0.0
-    """share of the input tokens whose keys and values are in a prefix cache"""
+    """share of input tokens that the prefix cache holds"""
     input_variation: Variation = 0.0
-    """standard deviation of the prompts' lengths over their mean"""
+    """coefficient of variation of prompt lengths (standard deviation over mean)"""
     output_variation: Variation = 0.0
-    """standard deviation of the answers' lengths over their mean"""
+    """coefficient of variation of output lengths (standard deviation over mean)"""
     engine: EngineIn = Field(default_factory=EngineIn)
     """the inference engine"""
     parallelism: ParallelismIn = Field(default_factory=ParallelismIn)
@@ -208,7 +209,7 @@ class DeploymentFields(NamedPart):
     prefill: PrefillIn | None = None
     """separate prefill workers (disaggregated serving)"""
     usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
-    """price of a device, USD an hour; a list price, where one is known, when absent"""
+    """price of one device, USD an hour; its list price, if known, when absent"""
 
     @property
     def has_lengths(self) -> bool:

@@ -31,7 +31,7 @@ def _cache_format(given: Any) -> Any:
 
 
 class LanguageModelIn(NamedPart):
-    """A language model, whose layers are known by its name or by its configuration."""
+    """A language model, given by its name or its configuration."""
 
     PART: ClassVar[str] = "model"
 
@@ -42,11 +42,11 @@ class LanguageModelIn(NamedPart):
     """content of the model's config.json, from which parameters, architecture, experts and cache
     follow, and `weights` unless they are given"""
     quantization: Name | dict[str, Any] | None = None
-    """number format of the weights (fp8, nvfp4, mxfp4, int8, int4, awq, gptq, or of GGUF files);
-    where `config` does not say it; q4_k_m and so on, or the content of hf_quant_config.json"""
+    """number format of the weights (fp8, nvfp4, mxfp4, int8, int4, awq, gptq, or of GGUF files such
+    as q4_k_m); needed where `config` does not give it; also the content of hf_quant_config.json"""
     cache_format: Annotated[CacheFormat | None, BeforeValidator(_cache_format)] = None
     """number format of keys and values; when absent or auto, that of the configuration, or fp8
-    where checkpoints in `quantization` have it on the engine"""
+    where the engine uses it for checkpoints in `quantization`"""
 
     @model_validator(mode="before")
     @classmethod

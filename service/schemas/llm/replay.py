@@ -14,7 +14,7 @@ EXAMPLE_REPLAY: dict[str, Any] = example("replay")
 
 
 class LlmReplayIn(Described):
-    """A deployment and the requests that arrive at it.
+    """A deployment and the requests sent to it.
 
     The other fields are those of `POST /v1/llm/estimate`, without lengths, concurrency and rate.
     """
@@ -24,11 +24,11 @@ class LlmReplayIn(Described):
     requests: list[Any] | None = Field(default=None, min_length=1, max_length=MOST_REPLAYED)
     """requests with `arrival_s` (seconds from any origin), `input_tokens` and `output_tokens`"""
     trace: str | None = Field(default=None, max_length=80)
-    """name of a public trace, in place of `requests`"""
+    """name of a public trace, instead of `requests`"""
     speed: float = Field(default=1.0, ge=1e-3, le=1e3)
     """factor by which requests arrive faster"""
     dispatch: Literal["round_robin", "least_loaded"] = "round_robin"
-    """how requests are spread over workers and ranks"""
+    """how requests are assigned to workers and ranks"""
 
     def deployment(self) -> dict[str, Any]:
         """The fields of the deployment."""
@@ -36,7 +36,7 @@ class LlmReplayIn(Described):
 
 
 class StatisticsOut(Described):
-    """Mean and percentiles over requests; null where none has the time."""
+    """Mean and percentiles over requests; null where no request has this time."""
 
     mean: float | None
     """mean"""
@@ -49,26 +49,26 @@ class StatisticsOut(Described):
 
 
 class ScalesOut(Described):
-    """Factors of iterations over the closed form, by the fitted predictor at the mean load."""
+    """Factors of the fitted predictor on the closed form's iteration times, at the mean load."""
 
     prefill: float
-    """factor of the time of prompts, 1: what was measured of them holds for loads in which they
-    start together"""
+    """factor on the time of prompts: always 1, because it was measured only where prompts start
+    together"""
     decode: float
-    """factor of the time of decoding"""
+    """factor on the decoding time"""
     basis: Basis
-    """what the factors rest on; `analytic`: both are 1, the closed form alone"""
+    """evidence for the factors; `analytic`: the closed form alone, so both are 1"""
 
 
 class ReplayOut(Described):
-    """What the requests of a trace meet, without intervals."""
+    """Latencies and rates of a replayed trace, without intervals."""
 
     requests: int
     """number of requests"""
     refused: int
     """requests longer than the cache of a rank"""
     preempted: int
-    """requests whose keys and values were given up at some time"""
+    """requests that were preempted at least once"""
     span_s: float
     """from the first arrival to the last token, s"""
     ttft_ms: StatisticsOut

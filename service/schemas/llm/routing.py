@@ -36,7 +36,7 @@ Milliseconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
 class RoutedIn(LlmEstimateIn):
-    """A deployed model; each server that a router knows is one worker of it."""
+    """A deployed model; each server known to a router is one of its workers."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_ROUTED]})
     input_tokens: Tokens | None = 1024.0
@@ -44,7 +44,8 @@ class RoutedIn(LlmEstimateIn):
     output_tokens: Tokens | None = 256.0
     """mean length of the answers"""
     concurrency: Annotated[float, Field(ge=1, le=1e6)] | None = 1.0
-    """as `requests_per_s` and `num_prompts` not taken: the state of a server tells its load"""
+    """not accepted, like `requests_per_s` and `num_prompts`: the load follows from the state of a
+    server"""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -67,9 +68,9 @@ class RoutedOut(Described):
     device: str
     """the device"""
     ttft_rows: int
-    """latest times to the first token that are learned from"""
+    """number of recent times to first token that it learns from"""
     tpot_rows: int
-    """latest times per token that are learned from"""
+    """number of recent times per token that it learns from"""
     chosen: list[str]
     """what was chosen where the request leaves it open"""
 
@@ -92,7 +93,7 @@ class RouterStateIn(Described):
     prefix_cache_score: Share = 0.0
     """share of the prompt in the prefix cache, 0 to 1"""
     prefill_tokens_in_flight: Count = 0
-    """tokens of prompts sent there and not yet processed; 0 if not known"""
+    """prompt tokens sent to the server and not yet processed; 0 if not known"""
 
 
 class RouterEntryIn(RouterStateIn):
@@ -128,11 +129,11 @@ class RouterModelOut(Described):
     """What answers, as llm-d's client wants to know it."""
 
     model_type: Literal["lightgbm"] = MODEL_TYPE
-    """what llm-d's client needs to read, which knows its own types alone"""
+    """value that llm-d's client expects, which knows only its own types"""
     objective_type: Literal["quantile"] = "quantile"
     """times are quantiles"""
     quantile: float = QUANTILE
-    """which quantile, 0 to 1"""
+    """the quantile, 0 to 1"""
 
 
 class RouterTimesOut(RouterModelOut):
@@ -177,11 +178,11 @@ class RouterStatusOut(RouterModelOut):
     models_exist: dict[str, bool]
     """times that are answered"""
     model_status: dict[str, bool]
-    """the same, as the training server has it"""
+    """the same, as the training server reports it"""
 
 
 class AcceptedOut(Described):
-    """That measured requests were stored."""
+    """Confirmation that measured requests were stored."""
 
     message: str
     """one sentence with their number"""

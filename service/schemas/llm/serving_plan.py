@@ -70,7 +70,7 @@ Usd = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
 class StockIn(Strict):
-    """Devices of one type that are at hand."""
+    """Available devices of one type."""
 
     device: OneDevice
     """name of a device, a pattern of instance types such as `aws/m7i.*`, or a spec sheet"""
@@ -81,7 +81,7 @@ class StockIn(Strict):
     spot_usd_per_device_hour: Usd | None = None
     """spot price of one, in a mix; none when absent"""
     spot_count: int | None = Field(default=None, ge=1, le=100_000)
-    """how many there are at it; any number when absent"""
+    """how many are available at the spot price; any number when absent"""
     current: int = Field(default=0, ge=0, le=100_000)
     """how many run now, for a mix"""
 
@@ -136,7 +136,7 @@ class SizeIn(Strict):
     output_tokens: Tokens
     """length of the answers"""
     share: Annotated[float, Field(gt=0, le=1e12)] = 1.0
-    """how many there are, in any unit that all sizes share"""
+    """how many there are, in a unit common to all sizes"""
 
 
 def size_of(word: str) -> dict[str, str]:
@@ -162,7 +162,7 @@ def _contradictions(limits: Mapping[str, float]) -> Iterator[tuple[str, str, str
 
 
 class DraftIn(Strict):
-    """Speculative decoding that may be used."""
+    """Speculative decoding to try."""
 
     method: DraftMethod
     """layers of the model (mtp), a head (eagle, eagle3) or the prompt (ngram)"""
@@ -171,7 +171,7 @@ class DraftIn(Strict):
     acceptance: Share
     """as `draft_acceptance` of an engine"""
     model: Name | None = None
-    """checkpoint of the head; needed of eagle and eagle3"""
+    """checkpoint of the head; required for eagle and eagle3"""
 
     @model_validator(mode="after")
     def _has_a_head(self) -> Self:
@@ -194,7 +194,7 @@ def draft_of(word: str) -> dict[str, str]:
 
 
 class ClassIn(Strict):
-    """Requests of one class, with limits of their own."""
+    """Requests of one class, with their own limits."""
 
     name: Annotated[str, Field(pattern=r"^[\w-]+$", max_length=LONGEST_NAME)]
     """name, such as chat"""
@@ -209,7 +209,7 @@ class ClassIn(Strict):
     output_variation: Variation = 0.0
     """as of all"""
     limits: dict[str, Milliseconds] = Field(default_factory=dict)
-    """limit (a mean, or a percentile) -> its most, milliseconds"""
+    """limit (of a mean or a percentile) -> its maximum, milliseconds"""
 
     @field_validator("limits")
     @classmethod
@@ -243,43 +243,44 @@ def class_of(word: str) -> dict[str, Any]:
 
 
 class LlmPlanIn(NamedPart):
-    """What to serve a language model on: traffic, limits and devices at hand."""
+    """What to serve a language model on: traffic, limits and available devices."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PLAN]})
 
     model: LanguageModelIn
     """the model, by its name or its configuration"""
     formats: Annotated[list[Name], Field(max_length=8)] = Field(default_factory=list)
-    """number formats of weights to choose from, as `quantization` of the model; the model's own
-    alone when empty"""
+    """number formats of weights to choose from, as `quantization` of the model; only the model's
+    own when empty"""
     devices: Stocks | None = None
-    """types to choose from, by their names or with their number and price; all GPUs with a list
-    price when absent"""
+    """device types to choose from: names, or with number and price; all GPUs with a list price when
+    absent"""
     requests_per_s: Rate | None = None
     """requests per second"""
     input_tokens: Tokens | None = None
-    """mean tokens of a prompt"""
+    """mean prompt length, tokens"""
     output_tokens: Tokens | None = None
-    """mean tokens of an answer"""
+    """mean output length, tokens"""
     input_variation: Variation = 0.0
-    """standard deviation of the prompts' lengths over their mean"""
+    """coefficient of variation of prompt lengths (standard deviation over mean)"""
     output_variation: Variation = 0.0
-    """standard deviation of the answers' lengths over their mean"""
+    """coefficient of variation of output lengths (standard deviation over mean)"""
     cached_share: Share = 0.0
-    """share of the input tokens whose keys and values are in a prefix cache"""
+    """share of input tokens that the prefix cache holds"""
     sizes: Annotated[list[SizeIn], Field(min_length=1, max_length=MOST_SIZES)] | None = None
-    """histogram of lengths, in place of their means"""
+    """histogram of lengths, instead of mean lengths"""
     classes: Annotated[list[ClassIn], Field(min_length=1, max_length=16)] | None = None
-    """classes of requests with rates, lengths and limits of their own, in place of these; limits
-    are checked by the event model"""
+    """classes of requests with their own rates, lengths and limits, instead of those of this
+    request; limits are checked by the event model"""
     requests: Annotated[list[Any], Field(min_length=1, max_length=MOST_REPLAYED)] | None = None
-    """a trace, as in POST /v1/llm/replay: it has rate and lengths"""
+    """a trace, as in POST /v1/llm/replay, which gives rate and lengths"""
     trace: Annotated[str, Field(max_length=80)] | None = None
-    """name of a public trace, in place of `requests`"""
+    """name of a public trace, instead of `requests`"""
     engine: EngineIn = Field(default_factory=EngineIn)
-    """the inference engine; limits of its scheduler that are given are not chosen"""
+    """the inference engine; scheduler limits that are given are fixed"""
     drafts: Annotated[list[DraftIn], Field(max_length=8)] = Field(default_factory=list)
-    """speculative decoding to try, too; drafting a token is taken to cost a layer of the model"""
+    """speculative decoding to try too; drafting a token is assumed to cost one layer of the
+    model"""
     ttft_ms: Milliseconds | None = None
     """limit on the mean time to first token, milliseconds"""
     tpot_ms: Milliseconds | None = None
@@ -287,8 +288,8 @@ class LlmPlanIn(NamedPart):
     request_latency_ms: Milliseconds | None = None
     """limit on the mean latency of requests, milliseconds"""
     ttft_p99_ms: Milliseconds | None = None
-    """limit on the 99th percentile of the time to first token, milliseconds; percentiles are those
-    of the event model, checked of the options of least cost"""
+    """limit on the 99th percentile of the time to first token, milliseconds; percentiles are
+    checked by the event model for the cheapest options"""
     tpot_p99_ms: Milliseconds | None = None
     """limit on the 99th percentile of the time per output token, milliseconds"""
     request_latency_p99_ms: Milliseconds | None = None
@@ -301,31 +302,33 @@ class LlmPlanIn(NamedPart):
     """what to minimise; speed is the latency of requests, with the fewest replicas that keep the
     limits"""
     risk: Risk = "upper"
-    """where limits hold: at the upper ends of intervals, or at the best estimates (value)"""
+    """what must keep the limits: upper ends of intervals, or best estimates (value)"""
     disaggregated: bool = False
-    """whether separate workers for prompts are tried too"""
+    """whether to try separate prefill workers too"""
     mix: bool = False
-    """whether to mix types of devices by the sizes of requests, too"""
+    """whether to try mixes of device types too, by request size"""
     change_cost: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    """cost of each device of a mix that starts or stops, in the unit of the objective"""
+    """cost of each device that a mix starts or stops, in the unit of the objective"""
     max_changes: int | None = Field(default=None, ge=0, le=100_000)
-    """devices of a mix that start or stop at most"""
+    """maximum number of devices that a mix starts or stops"""
     grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = None
     """carbon intensity of the electricity, g of CO2 equivalent a kWh"""
     region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
-    """country whose yearly mean stands for it, such as france"""
+    """country whose yearly mean carbon intensity is used, such as france"""
     window_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """windows of the trace, seconds: replicas of the first option over time; none when absent"""
+    """length of windows of the trace, seconds, in which replicas of the first option are counted;
+    not counted when absent"""
     startup_s: Annotated[float, Field(ge=0, le=1e5)] = 120.0
-    """start of a replica, seconds"""
+    """time to start a replica, seconds"""
     stabilization_s: Annotated[float, Field(ge=0, le=1e6)] = 300.0
-    """time for which replicas are kept, seconds; `stabilizationWindowSeconds` of Kubernetes"""
+    """time for which surplus replicas are kept, seconds; `stabilizationWindowSeconds` of
+    Kubernetes"""
     cap_kw: Amount | None = None
-    """power cap of all devices, kW, for which servers are counted"""
+    """power cap for all devices, kW, under which servers are counted"""
     cap_risk: Annotated[float, Field(gt=0, le=0.5)] = 0.01
-    """expected share of the time above the cap"""
+    """accepted share of the time above the cap"""
     kept: Annotated[int, Field(ge=1, le=20)] = 4
-    """number of options to answer"""
+    """number of options to list"""
 
     @model_validator(mode="after")
     def _traffic_is_whole(self) -> "LlmPlanIn":

@@ -74,9 +74,9 @@ class TrafficOut(Described):
     output_tokens: float
     """mean length of the answers"""
     input_variation: float
-    """standard deviation of prompts over their mean"""
+    """coefficient of variation of prompt lengths"""
     output_variation: float
-    """standard deviation of answers over their mean"""
+    """coefficient of variation of output lengths"""
 
 
 class ReplicasOut(Described):
@@ -87,9 +87,9 @@ class ReplicasOut(Described):
     devices: int
     """number of all devices"""
     replicas: int
-    """copies of the model, or of the pools that belong together"""
+    """copies of the model, or of a set of prefill and decode pools"""
     pool: PoolOut
-    """workers of one replica; decoding where `prefill` is"""
+    """workers of one replica; those that decode, with separate `prefill` workers"""
     prefill: PoolOut | None
     """separate prefill workers; null for none"""
     engine: EngineOut
@@ -148,9 +148,9 @@ class PlannedServingOut(ReplicasOut):
     classes: dict[str, dict[str, float]]
     """class of requests -> its means and percentiles by the event model, milliseconds"""
     over: dict[str, float]
-    """limit that it misses -> how many times over; empty where all hold"""
+    """limit that it misses -> figure over limit; empty where all hold"""
     request: dict[str, Any]
-    """the same as a request to POST /v1/llm/estimate; with `prefill`, that of one replica"""
+    """request to POST /v1/llm/estimate for this option; with `prefill`, for one replica"""
 
     def missed(self, most: Mapping[str, float], risk: Risk) -> list[str]:
         """Each limit that it misses, with the figure that counts."""
@@ -181,12 +181,12 @@ class MixedSizeOut(Described):
 
 
 class MixPartOut(ReplicasOut):
-    """Replicas of a mix, and the requests that go to them."""
+    """Replicas of a mix, and the requests that they serve."""
 
     sizes: list[MixedSizeOut]
-    """the requests that go to them"""
+    """the requests that they serve"""
     spot: bool
-    """whether they are on spot devices, which may be taken away"""
+    """whether they run on spot devices, which may be withdrawn"""
 
     def line(self) -> str:
         """The replicas, and the rate and lengths of their requests."""
@@ -199,7 +199,7 @@ class MixPartOut(ReplicasOut):
 
 
 class MixOut(Described):
-    """Types of devices that together serve the requests by their sizes, at least cost."""
+    """Device types that together serve the requests, by size, at least cost."""
 
     parts: list[MixPartOut]
     """replicas of each kind; empty where no mix keeps all limits"""
@@ -208,14 +208,15 @@ class MixOut(Described):
     devices: int
     """number of all devices"""
     single_types: dict[str, float | None]
-    """type of device -> cost of serving all sizes with it alone, USD an hour or devices as the
-    objective; null where it cannot"""
+    """type of device -> cost of serving all sizes with it alone, in USD an hour or devices as the
+    objective is, without the cost of changes; null where it cannot. As in the mix, schedulers have
+    their defaults and each size keeps the limits, so `best` may cost less"""
     saving: float | None
     """share of the cost of the cheapest single type that is saved, 0 to 1; null where no type
     serves all sizes"""
     changes: dict[str, int] | None
-    """type of device -> how many more run than now, but where none more or fewer do; null without a
-    mix, and where no device has `current`"""
+    """device type -> how many more run than now, for types that change; null without a mix, or
+    where no device has `current`"""
 
     def is_cheaper(self, first_usd: float | None) -> bool:
         """Whether there is a mix, and it costs less than the first option without one, or starts
@@ -237,10 +238,12 @@ class MixOut(Described):
                 "with default schedulers"
             ]
         price = "" if self.usd_per_hour is None else f"{self.usd_per_hour:,.4g} USD an hour"
-        saved = "" if self.saving is None else f"{100 * self.saving:.0f} % less than one type"
+        saved = f"{100 * (self.saving or 0.0):.0f} % less than one type"
         alone = [f"{n} {cost:,.4g}" for n, cost in self.single_types.items() if cost is not None]
-        lines = ["mix of types: " + ", ".join(filter(None, (price, saved)))]
-        lines += [f"  of one type: {', '.join(alone)}"] if alone else []
+        shown = (price, saved * (not saved.startswith("0 ")))
+        lines = ["mix of types: " + ", ".join(filter(None, shown))]
+        how = "with default schedulers, limits kept for each size"
+        lines += [f"  one type alone ({how}): {', '.join(alone)}"] if alone else []
         lines += [f"  {one.line()}" for one in self.parts]
         if self.changes is not None:
             moved = ", ".join(f"{more:+,} {name}" for name, more in self.changes.items())
@@ -249,7 +252,7 @@ class MixOut(Described):
 
 
 class FleetCostOut(Described):
-    """What a fleet takes over the whole trace."""
+    """What a fleet uses over the whole trace."""
 
     device_hours: float
     """hours of devices that serve or start"""
@@ -262,18 +265,18 @@ class FleetCostOut(Described):
 
 
 class FleetReplayOut(Described):
-    """What one replica's share met in the event model."""
+    """Result of replaying one replica's share in the event model."""
 
     requests: int
     """number of requests that were replayed, in windows whose limits hold"""
     kept: float
-    """share of them that each keep every limit of a time"""
+    """share of requests that keep every latency limit"""
     low: float
-    """low end of its binomial interval of 95 %, as if requests did not depend on each other"""
+    """lower end of its 95 % binomial interval, assuming independent requests"""
     high: float
     """high end"""
     windows_kept: float
-    """share of the windows whose means keep every limit"""
+    """share of windows whose mean values keep every limit"""
 
 
 class PowerCapOut(Described):
@@ -282,14 +285,14 @@ class PowerCapOut(Described):
     cap_kw: float
     """the cap, kW"""
     risk: float
-    """expected share of the time in which it may be exceeded"""
+    """accepted share of the time in which it is exceeded"""
     server_devices: int
     """devices of a server"""
     by_design_power: int | None
     """servers that never exceed it, by the design power of the devices"""
     servers: int | None
-    """servers that do so as rarely as asked, with the error of the predicted power, which all have
-    in common; null where that is not known"""
+    """servers that exceed it no more often than the accepted risk, given the common error of the
+    predicted power; null where that is not known"""
     servers_if_exact: int | None
     """the same if the predicted power is exact; null where power is not known"""
     design_kw: float | None
@@ -320,7 +323,7 @@ class PowerCapOut(Described):
 
 
 class FleetOut(Described):
-    """Replicas of the first option over time, next to a fixed fleet for the busiest window."""
+    """Replicas of the first option over time, against a fixed fleet for the busiest window."""
 
     window_s: float
     """length of a window, s"""
@@ -335,14 +338,14 @@ class FleetOut(Described):
     keeps: list[bool]
     """whether the limits hold in each window"""
     scaled: FleetCostOut
-    """with replicas that follow the traffic, which is known beforehand"""
+    """with replicas that follow the traffic, which is known in advance"""
     fixed: FleetCostOut
     """with the fixed fleet"""
     missed_share: float
-    """share of the requests in windows whose limits no number of replicas keeps, 0 to 1"""
+    """share of requests in windows where no number of replicas keeps the limits, 0 to 1"""
     replay: FleetReplayOut | None
-    """check by the event model; null where that does not answer the engine or stages of a pipeline,
-    or no limits hold"""
+    """check by the event model; null where it does not support the engine or the pipeline stages,
+    or where no limits hold"""
     cap: PowerCapOut | None
     """servers under a power cap; null where none is given"""
 
@@ -397,32 +400,35 @@ class LlmPlanOut(LimitedAnswerOut):
     traffic: TrafficOut
     """the requests"""
     most: dict[str, float]
-    """limit -> its most"""
+    """limit -> its maximum"""
     objective: ServingObjective
-    """what is least"""
+    """what is minimised"""
     risk: Risk
     """where limits hold: upper ends of intervals, or best estimates"""
     searched: int
     """number of options that were searched"""
     not_searched: list[str]
-    """formats that the engine does not run on a type of device, and types that cannot be compared
-    or that no link joins, and why"""
+    """formats that the engine does not run on a device type, and types that cannot be compared or
+    have no links, with the reason"""
     fitting: int
     """layouts that keep all limits, each with its best scheduler"""
     failed: dict[str, int]
-    """what others fail by -> how many: memory, devices (too few at hand), usd_per_hour, a time,
-    also of a class (chat.ttft_ms), power_w, a percentile; scheduler: another one of the layout is
-    as good; unknown: no interval, price or answer; unchecked: they cost more than those whose
-    percentiles were checked"""
+    """reason -> number of options left out for it: memory, devices (too few available),
+    usd_per_hour, power_w, a mean or percentile of a time, also of a class (chat.ttft_ms);
+    scheduler: another one is as good; unknown: no interval, price or answer; unchecked: dearer than
+    those whose percentiles were checked"""
+    kept_at_value: bool | None = None
+    """whether an option keeps all limits at the best estimates; null where one keeps them at the
+    upper ends too, or `risk` is `value`"""
     withheld: int
-    """how many were left out of an order by speed: their latency is not known within a factor of
-    10"""
+    """number of options that are not ranked by speed, because their latency is not known within a
+    factor of 10"""
     best: list[PlannedServingOut]
     """options that keep all limits, best first, and the one that `measure` names"""
     misses: list[PlannedServingOut]
-    """options that miss the times, the price or the power by least, each of less cost than the one
-    before it, and than the best; without any where nothing keeps all limits, the option that misses
-    its worst limit by least"""
+    """options that miss latency, price or power limits by the least, each cheaper than the best and
+    than the one before it; if nothing keeps all limits and there are none, the option that misses
+    its worst limit by the least"""
     front: list[PlannedServingOut]
     """options that keep all limits and that no other beats in the time of a request, in price and
     in power, fastest first"""
@@ -432,14 +438,14 @@ class LlmPlanOut(LimitedAnswerOut):
     """replicas of the first option over time; null where none is asked for, or nothing keeps all
     limits"""
     measure: str | None
-    """what a measurement should compare; null where the first wins anyway"""
+    """what a measurement should compare; null where the first is best in any case"""
     commands: dict[str, str]
-    """the first option, or the mix where it is cheaper, for an engine (vllm, sglang; one line for
-    each server of a replica); the first option for kubernetes, kserve and llmisvc (KServe with
-    llm-d), values for helm (llm-d's chart), and for scaling rules of prometheus and a ScaledObject
-    for keda; without those that cannot express it"""
+    """form -> text: commands for vllm and sglang (one line for each server of a replica) of the
+    first option, or of the mix where it is cheaper; of the first option also manifests for
+    kubernetes, kserve and llmisvc (KServe with llm-d), values for helm (llm-d's chart), rules for
+    prometheus and a ScaledObject for keda; without forms that cannot express it"""
     not_written: dict[str, str]
-    """form that cannot express it -> why"""
+    """form that cannot express it -> the reason"""
     grid: GridOut | None
     """carbon intensity; null where none is given"""
     chosen: list[str]
@@ -463,8 +469,7 @@ class LlmPlanOut(LimitedAnswerOut):
             "loosen a limit": self.failed.keys() - FAILED.keys(),
             "add devices": "devices" in self.failed,
             "add formats or devices with more memory": "memory" in self.failed,
-            "take best estimates (risk value)": self.risk == "upper"
-            and ("devices" in self.failed or any("memory" not in one.over for one in self.misses)),
+            "take best estimates (risk value)": self.kept_at_value or False,
         }
         return f"nothing keeps all limits: {'; '.join(way for way, own in ways.items() if own)}"
 

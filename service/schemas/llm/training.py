@@ -36,7 +36,7 @@ OWN = ("kind", "model", "layout", "cluster", "sequence_tokens", "global_batch")
 
 
 class LayoutIn(options_of(TrainingLayout, Strict)):  # type: ignore[misc]
-    """How a step is divided over devices and time."""
+    """How a training step is divided over devices."""
 
 
 class ClusterIn(options_of(Cluster, Strict)):  # type: ignore[misc]
@@ -54,22 +54,22 @@ class TrainingFields(options_of(LlmTraining, NamedPart, without=OWN)):  # type: 
     """tokens of each sequence; 4,096, or the model's longest context where that is shorter, when
     absent"""
     global_batch: Batch | None = None
-    """sequences of one step, all devices together; when absent, those of about 4 million tokens, or
-    16 with adapters, as a multiple of the devices"""
+    """sequences per step over all devices; when absent, about 4 million tokens, or 16 sequences
+    with adapters, rounded to a multiple of the devices"""
     cluster: ClusterIn = Field(default_factory=ClusterIn)
     """how devices are connected"""
     tokens: Amount | None = None
     """number of tokens to train on"""
     usd_per_device_hour: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] | None = None
-    """price of a device, USD an hour; a list price, where one is known, when absent"""
+    """price of one device, USD an hour; its list price, if known, when absent"""
     grid_g_co2_per_kwh: Annotated[float, Field(ge=0, le=5e3, allow_inf_nan=False)] | None = None
     """carbon intensity of the electricity, g of CO2 equivalent a kWh"""
     region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
-    """country whose yearly mean stands for it, such as france or united-states"""
+    """country whose yearly mean carbon intensity is used, such as france or united-states"""
 
 
 class TrainingEstimateIn(TrainingFields):
-    """What a step of training takes, in one layout."""
+    """Time, memory, power and cost of a training step in one layout."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_ESTIMATE]})
 
@@ -86,13 +86,14 @@ class TrainingPlanIn(TrainingFields):
     devices: Degree | None = None
     """number of devices; when absent, the fewest that fit, or those that a budget chooses"""
     objective: Objective = "time"
-    """what is least for a number of tokens; price and energy follow from the time of all devices"""
+    """what to minimise for a number of tokens; price and energy follow from the time on all
+    devices"""
     max_usd: Amount | None = None
-    """most that the tokens may cost, USD; chooses the number of devices: the fastest"""
+    """budget for the tokens, USD; the fastest number of devices within it is chosen"""
     max_days: Amount | None = None
-    """most days that the tokens may take; chooses the number of devices: the cheapest"""
+    """time for the tokens, days; the cheapest number of devices within it is chosen"""
     kept: Annotated[int, Field(ge=1, le=20)] = 5
-    """layouts that are answered"""
+    """number of layouts to list"""
 
 
 TRAINING_FIELDS: Final = FlatFields({"": TrainingPlanIn, "cluster": ClusterIn})

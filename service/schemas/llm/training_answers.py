@@ -83,12 +83,12 @@ class PartOfStepOut(Described):
 
 
 class StageMemoryOut(Described):
-    """Memory of the devices of a run, by part and by stage."""
+    """Memory of the devices in a run, by part and by pipeline stage."""
 
     fullest_mib: dict[str, float]
-    """part -> MiB of the fullest device, which add up to what it shows: weights, gradients,
-    optimizer, activations, recomputed, running, gathered, buffers, logits, workspace, allocator or
-    slack (fragments), context"""
+    """part -> MiB on the fullest device, which add up to its total: weights, gradients, optimizer,
+    activations, recomputed, running, gathered, buffers, logits, workspace, allocator or slack
+    (fragments), context"""
     stages_mib: list[float]
     """MiB of one device of each pipeline stage, before fragments and context"""
     usable_mib: float | None
@@ -122,7 +122,8 @@ class AboutTrainingOut(LimitedAnswerOut):
     predictor: PredictorOut
     """the predictor that answered"""
     to_fit: str | None
-    """changes that each let the layout, or the first of a plan, fit; null where it fits"""
+    """changes each of which alone would make the layout (or the first of a plan) fit; null where it
+    fits"""
 
     def title(self) -> str:
         """What is done, and on which devices; how these were chosen where they were."""
@@ -148,15 +149,14 @@ class AboutTrainingOut(LimitedAnswerOut):
 
 
 class TrainingOut(AboutTrainingOut, PlacedOut):
-    """What a step of training takes, and what tokens cost."""
+    """Time, memory, power and cost of a training step and of the tokens."""
 
     metrics: dict[str, GradedOut]
     """metric -> estimate; memory and power are of one device, rates and costs of all"""
     missing: dict[str, str]
     """metric without an estimate -> the reason"""
     fits: bool | None
-    """whether runs can use as much of the device's memory as the upper end; null where its memory
-    is not known"""
+    """whether the upper end of the memory fits on the device; null where its memory is not known"""
     fits_at_value: bool | None
     """whether the best estimate of the memory fits; null where the device's is not known"""
     breakdown: list[PartOfStepOut]
@@ -164,7 +164,8 @@ class TrainingOut(AboutTrainingOut, PlacedOut):
     memory: StageMemoryOut
     """memory by part and by stage"""
     predict: str | None
-    """command that asks the same of the model's config.json as a network; null for closed forms"""
+    """command that predicts the same run from the model's config.json as a network; null for closed
+    forms"""
 
     def fit(self) -> str:
         """Whether it fits, with the interval of the memory and what runs can use, MiB."""
@@ -185,7 +186,7 @@ class PlannedOut(PlacedOut):
     devices: int
     """number of devices"""
     metrics: dict[str, GradedOut]
-    """metric -> estimate, among them what the tokens cost"""
+    """metric -> estimate, including the cost of the tokens"""
     fits: bool
     """whether the upper end of the memory is at most the device's"""
     fits_at_value: bool | None
@@ -205,27 +206,27 @@ class TrainingPlanOut(AboutTrainingOut):
     """The best layouts of a run."""
 
     objective: Objective
-    """what is least"""
+    """what is minimised"""
     searched: int
     """number of layouts that were searched"""
     fitting: int
     """how many of them fit"""
     withheld: int
-    """how many were left out: their time is not known within a factor of 10"""
+    """number of layouts left out, because their time is not known within a factor of 10"""
     best: list[PlannedOut]
     """layouts that fit, best first, and the one that `measure` names"""
     misses: list[PlannedOut]
     """layouts that do not fit and would be faster, nearest to fitting first"""
     front: list[PlannedOut]
-    """layouts on a quarter to four times as many devices, or all that a budget chooses from, that
-    fit and that no other beats both in time and in price and energy"""
+    """layouts that fit and that no other beats in both time and cost, on a quarter to four times as
+    many devices or on all numbers within a budget"""
     measure: str | None
-    """which layouts a measurement should compare; null where the first wins anyway"""
+    """which layouts a measurement should compare; null where the first is best in any case"""
     arguments: dict[str, str]
     """framework -> the first layout in its arguments; without those that cannot express it"""
     script: str | None
-    """what the training script sets under accelerate and DeepSpeed: adapters and the format of
-    frozen weights, as calls of PEFT and Transformers; null for none"""
+    """settings for the training script under accelerate and DeepSpeed (adapters, format of frozen
+    weights), as calls of PEFT and Transformers; null for none"""
 
     def none_fits(self) -> str:
         """That no layout fits, or none for sure."""

@@ -3,7 +3,7 @@
 import pytest
 
 from forerun.data.device import DeviceCatalog
-from forerun.data.language_models.engine_formats import CAPABILITY, ENGINES, not_run
+from forerun.data.language_models.engine_formats import CAPABILITY, ENGINES, awq_not_run, not_run
 from forerun.data.number_formats import FORMATS
 from forerun.features.readers.language_model.quantization import CACHE, with_formats
 from forerun.features.readers.language_model.reader import named_language_model
@@ -42,6 +42,13 @@ def test_formats_run_where_engine_documentation_says(engine, name, published):
 def test_the_message_names_engine_format_device_and_what_is_missing():
     why = not_run("vllm", CATALOG.get("t4"), with_formats(LLAMA, weights="mxfp4"))
     assert why == "vllm runs weights in mxfp4 from compute capability 8.0 on, and t4 has 7.5"
+    awq = with_formats(LLAMA, weights="awq")
+    why = awq_not_run("vllm", CATALOG.get("v100"), awq)
+    assert (
+        why == "vllm runs weights of AWQ from compute capability 7.5 on, and v100-sxm2-16gb has 7.0"
+    )
+    assert awq_not_run("vllm", CATALOG.get("t4"), awq) is None
+    assert awq_not_run("vllm", CATALOG.get("v100"), LLAMA) is None
     why = not_run("sglang", CATALOG.get("mi250"), with_formats(LLAMA, cache="int8"))
     assert why == "sglang runs caches in int8 on no GPU of AMD, as mi250 is"
     why = not_run("vllm", CATALOG.get("mi250"), with_formats(LLAMA, weights="fp8"))
@@ -69,7 +76,7 @@ def test_formats_of_experts_count_and_names_of_the_table_exist():
     own = named_language_model("gpt-oss-20b")
     assert "mxfp4" in (not_run("vllm", CATALOG.get("v100"), own) or "")
     names = {name for table in ENGINES.values() for name in table}
-    known = {"any", "gguf", *FORMATS, *(f"cache-{name}" for name in CACHE)}
+    known = {"any", "awq", "gguf", *FORMATS, *(f"cache-{name}" for name in CACHE)}
     assert names <= known
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.named.networks import network_named
 from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.features.caches import GraphKey
 from forerun.features.memory.allocator import ACTIVATIONS, GRADIENTS, RequestLog, peaks
@@ -25,6 +26,7 @@ from forerun.features.memory.weights import (
     casts_when_gathered,
     graph_weights,
     head_of,
+    parameters,
     reserved_by_stream,
 )
 from tests.features.configurations import LAYERS, VOCABULARY, WIDTH, traced
@@ -340,3 +342,22 @@ def test_what_is_left_out_changes_no_plan(phase, given):
     chosen = {"training": given} if phase == "training" else {"inference": given}
     network = Network(CNN, 4, "fp32", phase, **chosen)
     assert memory_plan(network) == memory_plan(without_inert(network)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("resnet50", 25_557_032),
+        ("densenet121", 7_978_856),
+        ("efficientnet-b0", 5_288_548),
+        ("mobilenet-v2", 3_504_872),
+        ("convnext-tiny", 28_589_128),
+        ("vit-base", 86_567_656),
+        ("bert-base", 109_482_240),
+        ("gpt2", 124_439_808),
+        ("llama-3-8b", 8_030_261_248),
+    ],
+)
+def test_parameters_are_as_many_as_published(name, published):
+    """By torchvision and transformers: without running statistics and tables of positions."""
+    assert parameters(network_named(name)) == published

@@ -185,7 +185,7 @@ def test_a_ranking_by_cost_uses_the_prices(adapting):
     assert (first, other) == (["L4", "T4"], ["T4", "L4"])
     assert " USD" in text_of(adapting.get(address, headers=PART))
     unpriced = text_of(adapting.get("/compare?graph=resnet50&devices=rtx-4090&objective=cost"))
-    assert "No device is ranked; why stands below" in unpriced
+    assert "No device is ranked; the reasons are below" in unpriced
     assert "no list price is known" in unpriced
     assert "is not written as" in text_of(adapting.get(address + "cheap", headers=PART))
 
@@ -327,13 +327,13 @@ def test_a_form_answers_what_its_endpoint_does(adapting, module, request_, endpo
         ("/llm?command=vllm+serve+qwen3-8b", "input_tokens", "missing"),
         ("/llm?device=l4&device=l44", "device", "l44"),
         ("/training?devices=0", "devices", "greater than or equal to 1"),
-        ("/training?network_gbit_s=-1", "network_gbit_s", "Network rate of one device"),
+        ("/training?network_gbit_s=-1", "network_gbit_s", "Network bandwidth of one device"),
         ("/training?region=atlantis", "region", "atlantis"),
         ("/training?lora_rank=0&frozen_weights=nf4&devices=many", "devices", "valid integer"),
         (f"{PLAN}&devices==4", "devices", "No device named &#39;&#39;"),
         (f"{PLAN}&tpot_ms=0", "tpot_ms", "greater than 0"),
         (f"{PLAN}&trace=splitwise_conv", "input_tokens", "follows from Name of a public trace"),
-        (f"{PLAN}&cap_kw=5", "cap_kw", "give Windows of the trace too"),
+        (f"{PLAN}&cap_kw=5", "cap_kw", "give Length of windows of the trace too"),
         (f"{PLAN}&region=atlantis", "region", "give carbon intensity of the electricity"),
         (f"{PLAN}&name=llama-9", "name", "llama-9"),
     ],

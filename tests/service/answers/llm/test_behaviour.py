@@ -105,6 +105,28 @@ def test_accepted_drafts_are_faster_and_refused_ones_are_not():
     assert tpot[0.0] > plain > tpot[0.5] > tpot[0.9] > plain / 4.0
 
 
+@pytest.mark.parametrize("device", ["v100-sxm2-32gb", "t4", "rtx-3090", "l40s", "h100-sxm-80gb"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_prompts_take_longer_in_gguf_than_in_half_precision(device, engine):
+    """Their kernels for GGUF files have no matrix units (vllm-project/vllm #35987)."""
+    load = {"device": device, "tp": 1, "backend": engine, "concurrency": 1}
+    if device == "v100-sxm2-32gb" and engine == "sglang":
+        return  # it does not run there
+    half, q4 = (
+        asked(**load, model={"name": "llama-3.2-3b", "quantization": name})
+        for name in ("bf16", "q4_k_m")
+    )
+    assert value(q4, "ttft_ms") > 1.5 * value(half, "ttft_ms")
+
+
+def test_prompts_in_gguf_take_as_long_as_users_of_vllms_kernels_measured():
+    """An RTX 3090 and Llama 3.1 8B in Q4_K_M took 4.03 s for 1,927 tokens (dphnAI/sonar #1395)."""
+    model = {"name": "llama-3.1-8b", "quantization": "q4_k_m"}
+    load = {"input_tokens": 1927, "concurrency": 1}
+    first = asked(**load, model=model, device="rtx-3090").metrics["ttft_ms"]
+    assert first.low < 4030 < first.high
+
+
 def test_top_p_takes_longer_than_greedy_decoding_which_is_usual():
     usual, greedy, drawn = (
         asked(concurrency=64, engine={"version": "0.12.0", **given})

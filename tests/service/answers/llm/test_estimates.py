@@ -108,6 +108,7 @@ def test_further_devices_are_further_workers(ask):
     assert answer["deployment"]["pool"]["workers"] == 2
     problem = ask(422, device_count=3, tp=2)
     assert problem["errors"][0]["pointer"] == "#/device_count"
+    assert "3 devices cannot be divided into workers of 2: give 2 or 4" in problem["detail"]
 
 
 def test_a_pool_for_prompts_has_devices_of_its_own(ask):

@@ -326,6 +326,25 @@ def test_where_nothing_fits_the_layout_nearest_to_it_is_shown(adapting, home):
     assert "memory" in more["failed"] and not any("memory" in m["over"] for m in more["misses"])
 
 
+@pytest.mark.parametrize(
+    ("changes", "helps"),
+    [
+        ({"request_latency_ms": 3500, "devices": [{"device": "l40s", "count": 2}]}, True),
+        ({"ttft_ms": 300, "devices": [{"device": "l4", "count": 1}]}, False),
+        ({"tpot_ms": 1, "devices": ["h100"]}, False),
+    ],
+)
+def test_best_estimates_are_advised_exactly_where_an_option_keeps_the_limits_by_them(
+    adapting, home, changes, helps
+):
+    own = {"requests_per_s": 3, "input_tokens": 1000, "output_tokens": 150, **changes}
+    plan = forerun.llm_plan("llama-3.1-8b", **own)
+    by_value = forerun.llm_plan("llama-3.1-8b", **own, risk="value")
+    assert not plan.best and bool(by_value.best) == helps
+    assert ("take best estimates (risk value)" in str(plan)) == helps
+    assert "take best estimates" not in str(by_value)
+
+
 def test_what_fits_is_nearer_than_what_does_not_however_slow_it_is(adapting):
     content = {"model": "llama-3.1-70b", "devices": ["h200"], **SHORT, "tpot_ms": 0.5}
     plan = asked(adapting, content)

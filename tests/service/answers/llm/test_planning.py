@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from math import ceil, inf
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from forerun.models.llm_serving.plans import ServingLimits, Stock, units_of
 from forerun.service.cli import app
 from forerun.service.figures import digits
 from forerun.service.schemas.llm.serving_plan import EXAMPLE_PLAN
+from forerun.service.schemas.llm.serving_plan_answers import MixOut
 
 FEW = {**EXAMPLE_PLAN, "model": "llama-3.1-8b", "devices": ["l40s", "h100-sxm-80gb"]}
 LIMITS = ("ttft_ms", "tpot_ms", "request_latency_ms")
@@ -612,3 +614,13 @@ def test_a_replica_scales_by_the_rate_with_which_it_keeps_the_limits(adapting, c
     assert ceil(40 / by["requests"] - 1e-6) == first["replicas"]
     assert by["prompts"] == pytest.approx(2000 * by["requests"])
     assert by["answers"] == pytest.approx(300 * by["requests"])
+
+
+def test_costs_of_one_type_are_said_to_be_with_default_schedulers():
+    """A tuned scheduler may cost less in the table above."""
+    part = SimpleNamespace(line=lambda: "2 l4")
+    fields = {"usd_per_hour": 13.76, "devices": 2, "single_types": {"l4": 17.8}, "changes": None}
+    for saving, share in ((0.14, ", 14 % less than one type"), (0.001, ""), (None, "")):
+        lines = MixOut.model_construct(parts=[part], saving=saving, **fields).lines()
+        assert lines[0] == f"mix of types: 13.76 USD an hour{share}"
+        assert "alone (with default schedulers, limits kept for each size): l4 17.8" in lines[1]

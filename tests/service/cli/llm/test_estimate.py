@@ -328,8 +328,11 @@ LONE = ("estimate", "llama-3.1-8b", "--device", "h100", "--isl", "1024", "--osl"
             ("--concurrency", "5", "--draft-tokens", "3"),
             "^3 drafted tokens need --draft-acc",
         ),
-        (("--concurrency=5", "--num-gpus=3", "--tp", "2"), "^--num-gpus: The number of devices is"),
-        (("--concurrency=5", "--device-count=3", "--tp", "2"), "^--device-count: The number of"),
+        (
+            ("--concurrency=5", "--num-gpus=3", "--tp", "2"),
+            "^--num-gpus: 3 devices cannot be divided",
+        ),
+        (("--concurrency=5", "--device-count=3", "--tp", "2"), "^--device-count: 3 devices cannot"),
         (("--concurrency", "5", "--tp-size", "3"), "^--tp-size: Tensor parallel 3 does not divide"),
         (("--concurrency", "5", "--quantization", "fp3"), "^--quantization: Cannot read the"),
         (("--concurrency", "5", "--format", "fp3"), "^--format: Cannot read the"),
@@ -378,3 +381,14 @@ def test_lengths_that_are_missing_are_named_by_their_options(run):
         run(*LONE[:-2])
     with pytest.raises(BadRequest, match=r"^--input-tokens is missing, which --tp needs$"):
         run(*LONE[:4], "--tp", "2")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_why_first_tokens_wait_for_each_other_is_said_in_brief(run, engine):
+    """SGLang reads prompts before it decodes, so the prompts of a closed loop come together."""
+    words = ("--isl", 1024, "--osl", 256, "--engine", engine)
+    lone = ("estimate", "llama-3.1-8b", "--device", "h100", *map(str, words), "--concurrency")
+    said = "so each first token waits for all their prompts"
+    assert (said in run(*lone, "8")) == (engine == "sglang")
+    assert said not in run(*lone, "1")
+    assert said not in run(*lone, "8", "--output-variation", "0.5")

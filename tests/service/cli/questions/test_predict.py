@@ -96,6 +96,12 @@ def test_limits_of_parts_that_wait_in_the_hosts_memory_are_printed_in_brief(fore
         assert ("only the largest at a time" in brief) == is_said
 
 
+def test_a_power_limit_without_effect_is_said_in_brief(forerun, graph):
+    said = "100 W is above the TDP of 72 W: no limit is applied"
+    assert said in forerun.ok("predict", graph, "--device", "l4", "--power-limit", 100)
+    assert said not in forerun.ok("predict", graph, "--device", "l4", "--power-limit", 70)
+
+
 def test_explain_divides_the_answer_of_each_of_several_devices(forerun, graph):
     words = ("predict", graph, "--device", "l4", "--device", "t4")
     out = forerun.ok(*words, "--explain")

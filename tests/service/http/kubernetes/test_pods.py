@@ -170,7 +170,7 @@ def test_the_memory_that_a_node_states_counts_where_it_is_another_than_the_sheet
 def test_a_slice_has_its_part_of_each_figure_and_no_power():
     whole = CATALOG.get("a100-sxm-80gb")
     own = device_of({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"})
-    assert own.memory_gib == whole.memory_gib / 2
+    assert own.memory_gib == 39.25
     assert own.memory_bandwidth_gbs == whole.memory_bandwidth_gbs / 2
     assert own.peak("fp16") == pytest.approx(whole.peak("fp16") * 42 / 108)
     assert own.compute_units == 42
@@ -181,7 +181,7 @@ def test_a_slice_has_its_part_of_each_figure_and_no_power():
 @pytest.mark.parametrize(
     ("resource", "amount", "profile", "gib"),
     [
-        ("nvidia.com/mig-1g.10gb", "1", "1g.10gb", 10),
+        ("nvidia.com/mig-1g.10gb", "1", "1g.10gb", 9.75),
         ("nvidia.com/gpumem", "4096", "4096mib", 4),
         ("volcano.sh/vgpu-memory-percentage", "50", "50pct", 40),
         ("nvidia.com/gpumem", "163840", "163840mib", None),
