@@ -102,8 +102,8 @@ class Parallelism:
     attention_data: Degree = 1
     """data-parallel attention ranks, each with its own requests"""
     expert: Degree = 1
-    """expert parallelism: devices over which whole routed experts are distributed; 1 if each expert
-    is divided over all devices of the layer"""
+    """expert parallelism: devices over which routed experts are distributed whole; 1 if all share
+    each expert"""
 
     @property
     def devices(self) -> int:

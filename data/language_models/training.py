@@ -165,8 +165,8 @@ class LlmTraining:
     ] = ()
     """distribution of sample lengths; a length may be given as TOKENS,SHARE"""
     packed: bool = False
-    """whether samples are packed into full sequences, with attention inside each sample; otherwise
-    they are padded to the longest in their micro-batch"""
+    """whether samples are packed into full sequences, with attention inside each; otherwise padded
+    to the longest of the micro-batch"""
     kind: Literal["llm_training"] = "llm_training"
 
     def check(self) -> None:

@@ -133,8 +133,8 @@ class LlmEstimateIn(DeploymentFields, _ServedOn):
     model: LlmIn
     """the model and how it is served, or the name of a public model alone"""
     num_prompts: int | None = Field(default=None, ge=1, le=MOST_AT_ONCE)
-    """number of requests in a benchmark, which arrive at once or at `requests_per_s`; with
-    `concurrency`, times are those of the steady state"""
+    """requests of a benchmark, which arrive at once or at `requests_per_s`; with `concurrency`,
+    times are those of the steady state"""
     command: str | None = Field(default=None, max_length=LONGEST_COMMAND)
     """commands of vLLM, SGLang or llama.cpp that start a server, a benchmark or both, as typed;
     other fields override them"""

@@ -192,14 +192,14 @@ class DeploymentFields(NamedPart):
     concurrency: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] | None = None
     """requests in flight over all devices; each finished request is replaced at once"""
     requests_per_s: Annotated[Rate | None, BeforeValidator(no_rate)] = None
-    """mean rate of Poisson arrivals over all devices, requests per second; instead of
-    `concurrency`; inf means not given"""
+    """Poisson arrivals over all devices, requests per second; instead of `concurrency`; inf means
+    not given"""
     cached_share: Share = 0.0
     """share of input tokens that the prefix cache holds"""
     input_variation: Variation = 0.0
-    """coefficient of variation of prompt lengths (standard deviation over mean)"""
+    """coefficient of variation of prompt lengths"""
     output_variation: Variation = 0.0
-    """coefficient of variation of output lengths (standard deviation over mean)"""
+    """coefficient of variation of output lengths"""
     engine: EngineIn = Field(default_factory=EngineIn)
     """the inference engine"""
     parallelism: ParallelismIn = Field(default_factory=ParallelismIn)

@@ -262,9 +262,9 @@ class LlmPlanIn(NamedPart):
     output_tokens: Tokens | None = None
     """mean output length, tokens"""
     input_variation: Variation = 0.0
-    """coefficient of variation of prompt lengths (standard deviation over mean)"""
+    """coefficient of variation of prompt lengths"""
     output_variation: Variation = 0.0
-    """coefficient of variation of output lengths (standard deviation over mean)"""
+    """coefficient of variation of output lengths"""
     cached_share: Share = 0.0
     """share of input tokens that the prefix cache holds"""
     sizes: Annotated[list[SizeIn], Field(min_length=1, max_length=MOST_SIZES)] | None = None
@@ -316,8 +316,8 @@ class LlmPlanIn(NamedPart):
     region: Annotated[str, Field(max_length=LONGEST_NAME)] | None = None
     """country whose yearly mean carbon intensity is used, such as france"""
     window_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    """length of windows of the trace, seconds, in which replicas of the first option are counted;
-    not counted when absent"""
+    """length of the trace's windows, seconds, for replicas of the first option over time; none when
+    absent"""
     startup_s: Annotated[float, Field(ge=0, le=1e5)] = 120.0
     """time to start a replica, seconds"""
     stabilization_s: Annotated[float, Field(ge=0, le=1e6)] = 300.0

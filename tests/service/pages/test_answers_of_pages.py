@@ -333,7 +333,7 @@ def test_a_form_answers_what_its_endpoint_does(adapting, module, request_, endpo
         (f"{PLAN}&devices==4", "devices", "No device named &#39;&#39;"),
         (f"{PLAN}&tpot_ms=0", "tpot_ms", "greater than 0"),
         (f"{PLAN}&trace=splitwise_conv", "input_tokens", "follows from Name of a public trace"),
-        (f"{PLAN}&cap_kw=5", "cap_kw", "give Length of windows of the trace too"),
+        (f"{PLAN}&cap_kw=5", "cap_kw", "give Length of the trace"),
         (f"{PLAN}&region=atlantis", "region", "give carbon intensity of the electricity"),
         (f"{PLAN}&name=llama-9", "name", "llama-9"),
     ],
