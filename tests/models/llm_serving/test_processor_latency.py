@@ -194,14 +194,15 @@ def test_measurements_of_a_gpu_move_its_answers_with_that_engine_alone(predictor
 
 
 def test_errors_of_runs_fade_away_from_them():
-    logs = np.array([[3.0, 33.0], [3.0, 34.0], [5.0, 33.0], [9.0, 40.0]])
-    at = Places(np.array(["zen4"] * 4), logs)
+    logs = np.array([[3, 33, 0], [3, 34, 0], [5, 33, 0], [9, 40, 0], [3, 33, 2], [3, 33, 5]], float)
+    at = Places(np.array(["zen4"] * 6), logs)
     near = NearbyRuns.of(at.take(np.array([0] * 9)), np.full(9, 0.4)).at(at)
     assert 0.3 < near[0] < 0.4
     assert near[0] > near[1] > 0.0
     assert near[0] > near[2] > near[3] >= 0.0
+    assert near[0] > near[4] > near[5] >= 0.0
     elsewhere = Places(np.array(["zen4, several nodes"]), logs[:1])
-    assert NearbyRuns.of(at, np.ones(4)).at(elsewhere).tolist() == [0.0]
+    assert NearbyRuns.of(at, np.ones(6)).at(elsewhere).tolist() == [0.0]
 
 
 def test_open_threads_are_those_that_are_fastest(predictor):

@@ -61,15 +61,15 @@ def test_perfect_predictions_recommend_the_best_layout() -> None:
     (one,) = settings(made)
     measured = {name: made.column(name) for name in TIMES}
     unknown = {name: np.full(len(made), np.nan) for name in TIMES}
-    right, nothing, *rules = shares_of(one, made, measured, unknown)
-    assert right == pytest.approx(1.0)
-    assert np.isnan(nothing)
-    assert all(0.0 <= share <= 1.0 for share in rules)
+    right, both, *nothing, most, fewest = shares_of(one, made, measured, unknown)
+    assert right == both == pytest.approx(1.0)
+    assert np.isnan(nothing).all()
+    assert most == pytest.approx(1.0)
     degree = np.array([query.deployment.pool.parallelism.tensor for query in made.queries])
-    wrong = {**measured, "tpot_ms": measured["tpot_ms"] * np.where(degree == 4, 1e-3, 1e3)}
-    chosen, *_ = shares_of(one, made, wrong, unknown)
-    most = shares_of(one, made, measured, unknown)[2]
-    assert chosen == pytest.approx(most)
+    wrong = {**measured, "tpot_ms": measured["tpot_ms"] * np.where(degree == 1, 1e-3, 1e3)}
+    chosen, better, *_ = shares_of(one, made, wrong, unknown)
+    assert chosen == pytest.approx(fewest)
+    assert chosen < better == pytest.approx(1.0)
 
 
 def test_a_choice_that_misses_the_limit_scores_zero() -> None:
@@ -80,7 +80,7 @@ def test_a_choice_that_misses_the_limit_scores_zero() -> None:
     tpot = np.where(degree == 1, 1e4, made.column("tpot_ms"))
     slow = Measurements.of(made.queries, {**made.values, "tpot_ms": tpot}, dict(made.groups))
     own = {"tpot_ms": np.where(degree == 1, 1.0, 1e4), "ttft_ms": made.column("ttft_ms")}
-    chosen, _, _, fewest = shares_of(one, slow, own, own)
+    chosen, *_, fewest = shares_of(one, slow, own, own)
     assert (chosen, fewest) == (0.0, 0.0)
 
 
