@@ -318,6 +318,7 @@ QUESTIONS = frozenset({
     "/v1/llm/estimate:batch",
     "/v1/llm/plan",
     "/v1/llm/replay",
+    "/v1/pipeline",
     "/v1/power/sweep",
     "/v1/predict",
     "/v1/predict/model",
