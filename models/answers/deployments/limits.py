@@ -137,7 +137,7 @@ def of_servers(query: Query) -> list[Limit]:
         return [Limit(why, severity="refusal")]
     found = [*part_limits(query.device)]
     if (why := awq_not_run(deployment.engine.name, query.device, deployment.model)) is not None:
-        found.append(Limit(f"{why}: take weights of GPTQ"))
+        found.append(Limit(f"{why}; those of GPTQ run"))
     pools = [pool for pool in (deployment.pool, deployment.prefill) if pool is not None]
     tensor = max(pool.parallelism.tensor for pool in pools)
     most = query.device.node_devices or MOST_TENSOR

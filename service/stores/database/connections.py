@@ -421,7 +421,7 @@ class FileDatabase(Database):
         else:
             problem = self.problem or DatabaseRefused(
                 f"Nothing was read or stored: {self._file} cannot be used ({self._said(error)}). "
-                "Make it readable, or put a copy from before in its place."
+                "Make it readable and writable, or put a copy from before in its place."
             )
         return self._logged(problem, error)
 
