@@ -23,7 +23,7 @@ class StageIn(Strict):
     name: Name
     """name of the stage; of an alternative, a label"""
     workload: WorkloadIn | None = None
-    """what it runs, as in POST /v1/predict; a deployed language model by `concurrency`"""
+    """as in POST /v1/predict; a deployed language model by `concurrency`"""
     device: OneDevice | None = None
     """name of a device, or a spec sheet"""
     software: Software = Field(default_factory=Software)
@@ -39,15 +39,15 @@ class StageIn(Strict):
     time_ms: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None
     """time of a call in place of a workload, milliseconds"""
     time_variation: float = Field(default=0.0, ge=0, le=10)
-    """standard deviation of the time of calls over its mean"""
+    """standard deviation of a call's time over its mean"""
     power_w: Watts | None = None
     """power of a replica while it works, W; as predicted when absent"""
     idle_w: Watts | None = None
     """power of a replica while it waits, W; by the spec sheet when absent"""
     usd_per_hour: Annotated[float, Field(ge=0, le=1e6)] | None = None
-    """price of a replica; the list price of its devices when absent"""
+    """price of a replica; its devices' list price when absent"""
     joins: Literal["all", "any"] = "all"
-    """whether a call waits for an item of each link, or each item of any passes by itself"""
+    """a call waits for an item of each link, or each item of any passes by itself"""
 
 
 AlternativeIn = Annotated[
@@ -61,13 +61,13 @@ class LinkIn(Strict):
 
     model_config = ConfigDict(extra="forbid", validate_by_name=False)
 
-    source: Name = Field(alias="from", description="name of the stage that items leave")
+    source: Name = Field(alias="from", description="stage that items leave")
     to: Name
-    """name of the stage that they enter"""
+    """stage that they enter"""
     share: Annotated[float, Field(ge=1e-6, le=1)] = 1.0
-    """share of the items that take this link; each link of a stage is offered all"""
+    """share of items that take this link; each is offered all"""
     bytes_per_item: Annotated[float, Field(ge=0, le=1e15)] = 0.0
-    """size of an item, bytes"""
+    """bytes of an item"""
     bandwidth_gb_s: Annotated[float, Field(ge=1e-9, le=1e6)] | None = None
     """bandwidth, GB/s; some 25 to a host over PCI Express 4.0"""
     latency_us: Annotated[float, Field(ge=0, le=1e9)] = 0.0
@@ -85,7 +85,7 @@ class PipelineIn(Strict):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PIPELINE]})
 
     stages: list[StageIn] = Field(min_length=1, max_length=50)
-    """the stages, each with a name of its own"""
+    """the stages, each with its own name"""
     links: list[LinkIn] = Field(default_factory=list, max_length=200)
     """the links; one stage needs none"""
     rate_per_s: Annotated[float, Field(ge=1e-6, le=1e12)] | None = None
