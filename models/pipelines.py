@@ -7,12 +7,13 @@ from what enters it, as in the queueing network analyzer of Whitt (Bell Syst. Te
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 import numpy as np
 
 from forerun.data.columns import Column
+from forerun.data.errors import BadRequest
 
 CLOSE: Final = 1e-9
 """Relative difference below which flows are equal."""
@@ -53,36 +54,40 @@ class Flow:
             infinite for one that takes no time.
         throughput_per_s: (3,) least of these.
         bottleneck: station with the least best estimate.
-        visits: station -> items that enter it for each one that enters the pipeline.
         latency_s: (3,) time of an item that nothing delays, on the slowest path.
     """
 
     capacity_per_s: Mapping[str, Column]
     throughput_per_s: Column
     bottleneck: str
-    visits: Mapping[str, float]
     latency_s: Column
 
 
-def order_of(after: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Names in an order in which each follows those that it is after.
+def ordered(stations: Mapping[str, Station]) -> list[tuple[str, Station]]:
+    """Names and stations, each after those whose items enter it.
 
     Raises:
-        graphlib.CycleError: there is none; its second argument lists the names of a cycle.
+        BadRequest: there is a cycle.
     """
-    return list(TopologicalSorter(after).static_order())
+    after = TopologicalSorter({name: station.after for name, station in stations.items()})
+    try:
+        return [(name, stations[name]) for name in after.static_order()]
+    except CycleError as error:
+        raise BadRequest(f"links: {', '.join(error.args[1])} is a cycle.") from None
 
 
 def visits_of(stations: Mapping[str, Station]) -> dict[str, float]:
     """Items that enter each station for each one that enters the pipeline, in topological order.
 
-    Of unequal flows that join, the least passes.
+    Raises:
+        BadRequest: there is a cycle, or a call waits for items of unequal flows.
     """
     found: dict[str, float] = {}
-    for name in order_of({name: one.after for name, one in stations.items()}):
-        one = stations[name]
-        entering = [found[before] for before in one.after] or [1.0]
-        found[name] = one.share * (min(entering) if one.joins else sum(entering))
+    for name, station in ordered(stations):
+        entering = [found[before] for before in station.after] or [1.0]
+        if station.joins and max(entering) > min(entering) * (1.0 + CLOSE):
+            raise BadRequest(f"links: {name} gets unequal shares; joins any lets each item pass.")
+        found[name] = station.share * (entering[0] if station.joins else sum(entering))
     return found
 
 
@@ -94,13 +99,11 @@ def flow_of(stations: Mapping[str, Station]) -> Flow:
             name: one.servers * one.items / visits[name] / one.call_s[[0, 2, 1]]
             for name, one in stations.items()
         }
-    idle = dict.fromkeys(stations, np.zeros(3))
     return Flow(
         capacity_per_s=capacity,
         throughput_per_s=np.min(list(capacity.values()), axis=0),
         bottleneck=min(capacity, key=lambda name: float(capacity[name][0])),
-        visits=visits,
-        latency_s=slowest_path_s(stations, idle),
+        latency_s=slowest_path_s(stations, dict.fromkeys(stations, np.zeros(3))),
     )
 
 
@@ -112,24 +115,20 @@ def slowest_path_s(stations: Mapping[str, Station], waits_s: Mapping[str, Column
         waits_s: name -> (3,) time before a call.
     """
     done: dict[str, Column] = {}
-    for name in order_of({name: one.after for name, one in stations.items()}):
-        one = stations[name]
+    for name, one in ordered(stations):
         begins = [done[before] for before in one.after] or [np.zeros(3)]
         done[name] = np.max(begins, axis=0) + waits_s[name] + one.call_s + one.delay_s
     return np.asarray(np.max(list(done.values()), axis=0))
 
 
-def waits_at(
-    stations: Mapping[str, Station], visits: Mapping[str, float], rate_per_s: float
-) -> dict[str, Column]:
+def waits_at(stations: Mapping[str, Station], rate_per_s: float) -> dict[str, Column]:
     """Mean time before a call at each station, (3,) seconds; infinite where a queue grows forever.
 
     Args:
         stations: name -> station.
-        visits: as `visits_of`, in its order.
         rate_per_s: items that enter the pipeline, positive.
     """
-    waits: dict[str, Column] = {}
+    visits, waits = visits_of(stations), {}
     leaving: dict[str, tuple[Column, float]] = {}  # variability of its items, items at once
     for name, visited in visits.items():
         one, entering = stations[name], rate_per_s * visited

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.data.metrics import with_unit
 from forerun.service.answers import pipelines
 from forerun.service.problems import valid
 from forerun.service.python.session import session
 from forerun.service.python.view import Answered, Estimate, View
-from forerun.service.schemas.answers import GRADES
+from forerun.service.schemas.answers import GRADES, IntervalOut
 from forerun.service.schemas.pipelines import AlternativeOut, PipelineIn, PipelineOut, StationOut
 
 
@@ -26,7 +25,6 @@ class Pipeline(Answered):
             queue grows without bound.
         stations: stages and links.
         alternatives: the pipeline with another device or workload at one stage, best first.
-        missing: figure that is not known -> the reason.
         limits: limits of the answer.
         content: the whole answer as HTTP gives it.
     """
@@ -38,49 +36,36 @@ class Pipeline(Answered):
     latency_at_rate_ms: Estimate | None
     stations: tuple[StationOut, ...]
     alternatives: tuple[AlternativeOut, ...]
-    missing: Mapping[str, str]
     limits: tuple[str, ...]
     content: PipelineOut = field(repr=False)
 
     def records(self) -> Iterator[Mapping[str, Any]]:
         """One row for each stage and link."""
-        for one in self.stations:
-            yield one.model_dump(exclude={"time_ms", "throughput_per_s"}) | {
-                "time_ms": one.time_ms.value,
-                "throughput_per_s": one.throughput_per_s and one.throughput_per_s.value,
-            }
+        for station in self.stations:
+            yield {n: float(v) if isinstance(v, IntervalOut) else v for n, v in station}
 
     def view(self) -> View:
         """Stages and links, the figures of the whole, and alternatives."""
-        out = self.content
-        rows = [
-            [one.name, one.device or "", one.time_ms.text(),
-             "" if one.throughput_per_s is None else str(one.throughput_per_s),
-             f"{100 * one.utilisation:.0f} %",
-             "" if one.headroom is None else f"{100 * one.headroom:+,.0f} %",
-             "" if one.wait_ms is None else f"{one.wait_ms:,.3g} ms", one.grade or ""]
-            for one in self.stations
-        ]  # fmt: skip
+        headings = ("", "device", "a call", "at most", "busy", "headroom", "wait", "trust")
         lines = [
             f"latency {self.latency_ms}",
-            *(f"{words} {with_unit(value, unit)}" for words, value, unit in (
-                ("power while all are busy", out.busy_power_w, "W"),
-                ("energy of an item", out.energy_per_item_j, "J"),
-                ("price of an hour", out.usd_per_hour, "USD"),
-            ) if value is not None),
-            *(
-                [f"latency at the rate {self.latency_at_rate_ms}"]
-                if self.latency_at_rate_ms
-                else []
-            ),
-            *(f"{own} is not known: {why}" for own, why in self.missing.items()),
-            *(f"{one.stage} = {one.name}: {one.text()}" for one in self.alternatives),
-            *(f"{which}: {why}" for which, why in out.unanswered.items()),
+            *(f"{figure} is not known: {why}" for figure, why in self.content.missing.items()),
+            *(f"{own.stage} = {own.name}: {own.text()}" for own in self.alternatives),
+            *(f"{which}: {why}" for which, why in self.content.unanswered.items()),
             GRADES,
-        ]  # fmt: skip
-        title = f"{self.title}: {out.text()}, limited by {self.bottleneck}"
-        headings = ("", "device", "a call", "at most", "busy", "headroom", "wait", "trust")
-        return View(title, headings, rows, lines, self.limits)
+        ]
+        title = f"{self.title}: {self.content.text()}, limited by {self.bottleneck}"
+        return View(title, headings, [own.row() for own in self.stations], lines, self.limits)
+
+
+def answered(given: object) -> PipelineOut:
+    """The answer to plain data with the fields of POST /v1/pipeline, as HTTP gives it.
+
+    Raises:
+        InputError: a field is not valid, or a stage cannot be answered.
+    """
+    here, asked = session(), valid(PipelineIn, given)
+    return pipelines.pipeline(asked, here.device, here.graphs.get, here.in_use)
 
 
 def pipeline(
@@ -96,8 +81,5 @@ def pipeline(
     Raises:
         InputError: a field is not valid, or a stage cannot be answered.
     """
-    here = session()
-    content = valid(PipelineIn, {"stages": [*stages], "links": [*links], **asked})
-    return Pipeline.of(
-        pipelines.pipeline(content, here.device, here.graphs.get, here.in_use), title="pipeline"
-    )
+    given = {"stages": [*stages], "links": [*links], **asked}
+    return Pipeline.of(answered(given), title="pipeline")

@@ -9,24 +9,12 @@ from forerun.data.level import USUAL, Level
 from forerun.data.metrics import with_unit
 from forerun.data.software import Software
 from forerun.models.limit import Grade
+from forerun.service.schemas import fields
 from forerun.service.schemas.answers import IntervalOut, LimitedAnswerOut, PredictorOut
-from forerun.service.schemas.fields import (
-    LARGEST_BATCH,
-    Name,
-    OneDevice,
-    Strict,
-    Watts,
-    by_form,
-    example,
-)
+from forerun.service.schemas.fields import Name, OneDevice, Strict, Watts
 from forerun.service.schemas.prediction import OperationIn, WorkloadIn
 
-EXAMPLE_PIPELINE: Final = example("pipeline")
-MOST_STAGES: Final = 50
-MOST_LINKS: Final = 200
-MOST_ALTERNATIVES: Final = 20
-Rate = Annotated[float, Field(ge=1e-6, le=1e12)]
-Usd = Annotated[float, Field(ge=0, le=1e6)]
+EXAMPLE_PIPELINE: Final = fields.example("pipeline")
 
 
 class StageIn(Strict):
@@ -35,7 +23,7 @@ class StageIn(Strict):
     name: Name
     """name of the stage; of an alternative, a label"""
     workload: WorkloadIn | None = None
-    """what it runs, as in POST /v1/predict; a deployed language model by `concurrency`"""
+    """as in POST /v1/predict; a deployed language model by `concurrency`"""
     device: OneDevice | None = None
     """name of a device, or a spec sheet"""
     software: Software = Field(default_factory=Software)
@@ -46,24 +34,24 @@ class StageIn(Strict):
     """clock of a hardware design, MHz"""
     count: int = Field(default=1, ge=1, le=100_000)
     """replicas that share the items"""
-    items_per_call: Annotated[int, Field(ge=1, le=LARGEST_BATCH)] | None = None
+    items_per_call: fields.Batch | None = None
     """items of one call; the batch of the workload when absent"""
     time_ms: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None
     """time of a call in place of a workload, milliseconds"""
     time_variation: float = Field(default=0.0, ge=0, le=10)
-    """standard deviation of the time of calls over its mean"""
+    """standard deviation of a call's time over its mean"""
     power_w: Watts | None = None
     """power of a replica while it works, W; as predicted when absent"""
     idle_w: Watts | None = None
     """power of a replica while it waits, W; by the spec sheet when absent"""
-    usd_per_hour: Usd | None = None
-    """price of a replica; the list price of its devices when absent"""
+    usd_per_hour: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    """price of a replica; its devices' list price when absent"""
     joins: Literal["all", "any"] = "all"
-    """whether a call waits for an item of each link, or each item of any passes by itself"""
+    """a call waits for an item of each link, or each item of any passes by itself"""
 
 
 AlternativeIn = Annotated[
-    Annotated[Name, Tag("name")] | Annotated[StageIn, Tag("content")], Discriminator(by_form)
+    Annotated[Name, Tag("name")] | Annotated[StageIn, Tag("content")], Discriminator(fields.by_form)
 ]
 """A device by its name for the workload of a stage, or a stage in its place."""
 
@@ -73,18 +61,15 @@ class LinkIn(Strict):
 
     model_config = ConfigDict(extra="forbid", validate_by_name=False)
 
-    source: Name = Field(alias="from", description="name of the stage that items leave")
+    source: Name = Field(alias="from", description="stage that items leave")
     to: Name
-    """name of the stage that they enter"""
+    """stage that they enter"""
     share: Annotated[float, Field(ge=1e-6, le=1)] = 1.0
-    """share of the items that take this link; each link of a stage is offered all"""
+    """share of items that take this link; each is offered all"""
     bytes_per_item: Annotated[float, Field(ge=0, le=1e15)] = 0.0
-    """size of an item, bytes"""
+    """bytes of an item"""
     bandwidth_gb_s: Annotated[float, Field(ge=1e-9, le=1e6)] | None = None
-    """bandwidth, GB/s"""
-    over: Literal["pcie", "interconnect", "network"] | None = None
-    """usual bandwidth in place of a figure: PCI Express 4.0, or the slower of both devices'
-    interconnect or network"""
+    """bandwidth, GB/s; some 25 to a host over PCI Express 4.0"""
     latency_us: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """further time on the way, microseconds"""
 
@@ -99,25 +84,18 @@ class PipelineIn(Strict):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [EXAMPLE_PIPELINE]})
 
-    stages: list[StageIn] = Field(min_length=1, max_length=MOST_STAGES)
-    """the stages, each with a name of its own"""
-    links: list[LinkIn] = Field(default_factory=list, max_length=MOST_LINKS)
+    stages: list[StageIn] = Field(min_length=1, max_length=50)
+    """the stages, each with its own name"""
+    links: list[LinkIn] = Field(default_factory=list, max_length=200)
     """the links; one stage needs none"""
-    rate_per_s: Rate | None = None
+    rate_per_s: Annotated[float, Field(ge=1e-6, le=1e12)] | None = None
     """items that arrive, 1/s, at random times; power and utilisation are at the throughput when
     absent"""
-    alternatives: dict[
-        Name, Annotated[list[AlternativeIn], Field(max_length=MOST_ALTERNATIVES)]
-    ] = Field(default_factory=dict, max_length=MOST_STAGES)
+    alternatives: dict[Name, Annotated[list[AlternativeIn], Field(max_length=20)]] = Field(
+        default_factory=dict, max_length=20
+    )
     """stage -> devices, or stages, each of which is tried in its place"""
     level: Level = USUAL
-
-    @property
-    def kinds(self) -> frozenset[str]:
-        """Kinds of the workloads of stages and alternatives."""
-        others = (one for tried in self.alternatives.values() for one in tried)
-        given = (*self.stages, *(one for one in others if isinstance(one, StageIn)))
-        return frozenset(one.workload.kind for one in given if one.workload is not None)
 
 
 class StationOut(Described):
@@ -138,12 +116,18 @@ class StationOut(Described):
     wait_ms: float | None
     """mean time before a call at the asked rate, by best estimates, milliseconds; null without a
     rate, and where the queue grows without bound"""
-    power_w: float | None
-    """power of all replicas while they work, W"""
     grade: Grade | None
     """trust in the time; null for given times and for links"""
-    grade_reason: str | None
-    """the reason for the grade"""
+
+    def row(self) -> list[str]:
+        """The cells of a table."""
+        most, headroom, wait_ms = self.throughput_per_s, self.headroom, self.wait_ms
+        return [
+            *(self.name, self.device or "", self.time_ms.text(), str(most or "")),
+            f"{100 * self.utilisation:.0f} %",
+            "" if headroom is None else f"{100 * headroom:+,.0f} %",
+            *("" if wait_ms is None else with_unit(wait_ms, "ms"), self.grade or ""),
+        ]
 
 
 class FiguresOut(Described):
@@ -178,33 +162,32 @@ class FiguresOut(Described):
 
     def text(self) -> str:
         """The figures in one line."""
-        loaded = self.latency_at_rate_ms
-        found = [self.throughput_per_s.text(), f"latency {self.latency_ms.text()}"]
-        found += [f"{loaded.text()} at the rate"] if loaded else []
-        found += [with_unit(self.power_w, "W")] if self.power_w is not None else []
+        said = {"": self.throughput_per_s, "latency ": self.latency_ms}
+        said |= {"at the rate ": self.latency_at_rate_ms} if self.latency_at_rate_ms else {}
+        units = {"W": self.power_w, "W while all are busy": self.busy_power_w}
+        units |= {"J an item": self.energy_per_item_j, "USD an hour": self.usd_per_hour}
+        found = [f"{words}{own.text()}" for words, own in said.items()]
+        found += [with_unit(own, unit) for unit, own in units.items() if own is not None]
         return ", ".join(found)
 
 
 class AlternativeOut(FiguresOut):
     """The pipeline with another device or workload at one stage."""
 
-    rank: int
-    """rank by throughput, then by the time of an item; 1 for the best"""
     stage: str
     """stage that is another"""
     name: str
     """its device, or the label of the stage in its place"""
-    differences: dict[str, float | None]
-    """figure -> its value less that of the pipeline as asked; null where one is not known"""
+    differences: dict[str, float]
+    """figure -> its value less that of the pipeline as asked, where both are known"""
 
 
 class PipelineOut(LimitedAnswerOut, FiguresOut):
     """What a pipeline carries, and where it saturates."""
 
-    rate_per_s: float | None
-    """the asked rate; null without one"""
     alternatives: list[AlternativeOut]
-    """the alternatives that can be answered, best first"""
+    """the alternatives that can be answered, best first: by throughput, then by the time of an
+    item"""
     unanswered: dict[str, str]
     """STAGE: NAME of an alternative -> why it cannot be answered"""
     predictor: PredictorOut

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forerun.data.errors import BadRequest
 from forerun.models.pipelines import Station, flow_of, slowest_path_s, visits_of, waits_at
 
 ONE = st.tuples(st.floats(1e-4, 10.0), st.integers(1, 40), st.floats(0.0, 2.0), st.just(1))
@@ -29,8 +30,7 @@ def chain(stages):
 
 
 def latency_s(stations, rate):
-    flow = flow_of(stations)
-    return slowest_path_s(stations, waits_at(stations, flow.visits, rate))
+    return slowest_path_s(stations, waits_at(stations, rate))
 
 
 @given(CHAINS)
@@ -66,7 +66,7 @@ def test_an_item_takes_at_least_the_time_of_each_stage_and_longer_at_higher_rate
 
 def test_one_server_is_the_queue_of_pollaczek_and_khinchine():
     for variation in (0.0, 0.5, 1.0, 2.0):
-        wait = waits_at(chain([(2.0, 1, variation, 1)]), {"s0": 1.0}, 0.4)["s0"][0]
+        wait = waits_at(chain([(2.0, 1, variation, 1)]), 0.4)["s0"][0]
         assert wait == pytest.approx(0.4 * 4.0 * (1.0 + variation**2) / 2.0 / (1.0 - 0.8))
 
 
@@ -77,7 +77,7 @@ def test_exponential_servers_wait_as_erlang_says(servers):
     for number in range(1, servers + 1):
         blocked = offered * blocked / (number + offered * blocked)
     waits = blocked / (1.0 - 0.8 * (1.0 - blocked))
-    wait = waits_at(chain([(2.0, servers, 1.0, 1)]), {"s0": 1.0}, offered / 2.0)["s0"][0]
+    wait = waits_at(chain([(2.0, servers, 1.0, 1)]), offered / 2.0)["s0"][0]
     assert 2.0 + wait == pytest.approx(2.0 + waits * 2.0 / servers / (1.0 - 0.8), rel=0.03)
 
 
@@ -91,6 +91,8 @@ def test_items_that_leave_do_not_load_what_follows_and_joins_wait_for_all():
     flow = flow_of(fork)
     assert (flow.bottleneck, flow.throughput_per_s[0]) == ("both", 0.5)
     assert flow.latency_s[0] == 1.0 + 3.5 + 8.0
+    with pytest.raises(BadRequest, match="both gets unequal"):
+        visits_of(fork | {"right": replace(fork["right"], share=0.5)})
     each = flow_of(fork | {"both": replace(fork["both"], joins=False)})
     assert each.throughput_per_s[0] == 0.25
 

@@ -7,7 +7,6 @@ import typer
 from forerun.data.errors import BadRequest, why_unreadable
 from forerun.service.cli import options as o
 from forerun.service.cli.output import show_answer, working
-from forerun.service.settings import Settings
 
 
 def pipeline(
@@ -23,21 +22,14 @@ def pipeline(
     """
     import yaml
 
-    from forerun.service.answers import pipelines
-    from forerun.service.problems import valid
-    from forerun.service.python.pipelines import Pipeline
-    from forerun.service.schemas.pipelines import PipelineIn
-    from forerun.service.stores.graphs import graphs_of
+    from forerun.service.python.pipelines import Pipeline, answered
 
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise BadRequest(f"{file} cannot be read: {why_unreadable(error)}.") from None
-    if not isinstance(content, dict):
+    if not isinstance(given, dict):
         raise BadRequest(f"{file} holds no object; give one with `stages` and `links`.")
-    asked = valid(PipelineIn, content)
-    devices, graphs = o.devices_known(), graphs_of(Settings.load())
-    in_use = o.in_use(devices, asked.kinds)
     with working("predicting stages"):
-        out = pipelines.pipeline(asked, devices.get, graphs.get, in_use)
+        out = answered(given)
     show_answer(Pipeline, file.name, out, explain=explain, json=json, context=context)
