@@ -164,7 +164,7 @@ def _stage(stage: schemas.StageIn, device_named: DeviceNamed, predict: Predict) 
 
     Raises:
         BadRequest: a field is missing; the message names it.
-        UnanswerableQuery: the time of a call is not known.
+        UnanswerableQuery: it cannot run on the device, or the time of a call is not known.
         InputError: as POST /v1/predict.
     """
     if (stage.workload is None) == (stage.time_ms is None):
@@ -179,6 +179,9 @@ def _stage(stage: schemas.StageIn, device_named: DeviceNamed, predict: Predict) 
     if isinstance(stage.workload, LlmDeploymentIn) and stage.workload.concurrency is None:
         raise BadRequest("workload.concurrency: give the requests in flight; the rate follows.")
     query, out = predict(stage)
+    for limit in out.limit_details:
+        if limit.severity == "refusal":
+            raise UnanswerableQuery(f"workload: it cannot run as asked: {limit.message}.")
     found, cycles, request, rate, power = map(out.metrics.get, METRICS)
     slots = 1.0
     if request is not None and rate is not None:

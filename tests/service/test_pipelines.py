@@ -47,6 +47,13 @@ def test_one_stage_says_what_predict_says(adapting):
     assert found["energy_per_item_j"] == pytest.approx(energy)
 
 
+def test_a_stage_that_cannot_fit_its_device_is_refused(adapting):
+    stage = {"name": "a", "workload": {**NETWORK, "batch_size": 1 << 14}, "device": "l4"}
+    answer = adapting.post("/v1/pipeline", json={"stages": [stage]})
+    assert answer.status_code == 422
+    assert "it cannot run as asked: " in answer.json()["detail"]
+
+
 def test_a_language_model_takes_as_many_requests_as_it_answers_at_once(adapting):
     stage = {"name": "a", "workload": LLM, "device": "h100-sxm-80gb", "count": 2}
     found = ask(adapting, stage)
