@@ -407,7 +407,8 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
     of_products = [label for label, is_product in zip(labels, product, strict=True) if is_product]
     others = [label for label, is_product in zip(labels, product, strict=True) if not is_product]
     every = forward.with_backward(step, trained, _number_bytes(mode))
-    second = of_products if step.trains_weights else []
+    has_second = IS_PRODUCT[forward.kind] & (step.trains_weights | IS_BATCHED[forward.kind])
+    second = [label for label, has in zip(labels, has_second.tolist(), strict=True) if has]
     weighted = (IS_LINEAR[forward.kind] & (forward.weights > 0)).tolist()
     linear = [label for label, is_linear in zip(labels, weighted, strict=True) if is_linear]
     adapters = [f"adapter of {label}" for label in linear] if step.lora_rank else []

@@ -484,6 +484,17 @@ def test_every_kernel_has_a_label_and_kernels_with_labels_add_up(query: Query) -
             assert labels[row].endswith(f"-> 1x{TOKENS}x{own[row]:.0f}")
 
 
+@pytest.mark.parametrize("setup", [{}, {"lora_rank": 4}], ids=["whole", "lora"])
+def test_every_kernel_of_attention_has_a_label(setup) -> None:
+    heads = (1, 12, TOKENS, 64)
+    attention = Operator("attention", "aten.sdpa", (heads,) * 3, (heads,), 0, {}, (2, 2, 2))
+    graph = OperatorGraph((*GRAPH.operators[:3], attention, attention), source="torch_export")
+    kernels, labels = labelled_kernels(
+        replace(step(**setup), workload=replace(step(**setup).network, graph=graph))
+    )
+    assert len(labels) == len(kernels)
+
+
 def backward_of(part: Launch, **setup: object) -> RunKernels:
     """The kernels that a training step adds to those of this launch."""
     kernels = RunKernels.of(Kernels.of((part,), 1.0))

@@ -205,7 +205,7 @@ def test_a_wrong_device_is_said_at_its_field_until_it_is_mended(page_at):
 def test_an_address_with_an_error_is_the_form_with_one_line_at_the_field(page_at, scripts):
     page = page_at(f"{ADDRESS}&devices=l4=x", scripts=scripts)
     line = page.locator("#answer .unanswered [data-field=devices]")
-    assert "count of types to choose from" in line.inner_text()
+    assert "count of device types to choose from" in line.inner_text()
     assert page.locator("#requests_per_s").input_value() == "20"
     if scripts:
         assert page.locator(".at-field:visible").inner_text() == line.inner_text()
