@@ -164,11 +164,12 @@ class FiguresOut(Described):
         """The figures in one line."""
         said = {"": self.throughput_per_s, "latency ": self.latency_ms}
         said |= {"at the rate ": self.latency_at_rate_ms} if self.latency_at_rate_ms else {}
+        too_slow = ["too slow for the rate"] if "latency_at_rate_ms" in self.missing else []
         units = {"W": self.power_w, "W while all are busy": self.busy_power_w}
         units |= {"J an item": self.energy_per_item_j, "USD an hour": self.usd_per_hour}
         found = [f"{words}{own.text()}" for words, own in said.items()]
         found += [with_unit(own, unit) for unit, own in units.items() if own is not None]
-        return ", ".join(found)
+        return ", ".join([*found, *too_slow])
 
 
 class AlternativeOut(FiguresOut):

@@ -10,7 +10,7 @@ import forerun
 from forerun.data.errors import InputError
 from forerun.service import cli
 from forerun.service.schemas.fields import example
-from forerun.service.schemas.pipelines import EXAMPLE_PIPELINE
+from forerun.service.schemas.pipelines import EXAMPLE_PIPELINE, PipelineOut
 from tests.service.answered import content_of, problem_of
 
 NETWORK = {"kind": "network", "graph": "resnet50", "batch_size": 32, "precision": "amp"}
@@ -94,6 +94,7 @@ def test_beyond_the_throughput_there_is_no_time_and_nothing_is_busier_than_all_t
     assert "a -> b grows without bound" in found["missing"]["latency_at_rate_ms"]
     assert max(one["utilisation"] for one in found["stations"]) == 1.0
     assert found["stations"][-1]["headroom"] == pytest.approx(-0.75)
+    assert PipelineOut.model_validate(found).text().endswith("too slow for the rate")
 
 
 def test_an_alternative_is_the_pipeline_with_that_stage(adapting):
