@@ -92,6 +92,7 @@ class Stock:
         current: how many run now.
         spot: the same devices at a spot price; None where there are none.
         is_spot: whether they may be taken away.
+        left_out: models that are not tried on them, beyond those that `not_run` names.
     """
 
     device: Device
@@ -101,6 +102,7 @@ class Stock:
     current: int = 0
     spot: "Stock | None" = None
     is_spot: bool = False
+    left_out: frozenset[LanguageModel] = frozenset()
 
     @property
     def at_hand(self) -> int:
@@ -551,7 +553,8 @@ def _units(
     return [
         unit
         for model, stock, engine in product(models, stocks, engines)
-        if not_run(engine.name, stock.device, model) is None
+        if model not in stock.left_out
+        and not_run(engine.name, stock.device, model) is None
         and not (engine.draft_tokens and stock.device.kind == "cpu")
         for unit in units_of(model, load, engine, stock, apart=apart)
         if not engine.draft_tokens or unit.query.deployment.pool.parallelism.pipeline == 1

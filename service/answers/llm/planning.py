@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
+from itertools import product
 from math import ceil, fsum, inf, isclose, log2
 from typing import Any, Final
 
@@ -241,13 +241,15 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
         usd = one.usd_per_device_hour
         if usd is None and (price := list_price(device.name)) is not None:
             usd = price.usd_per_device_hour
+        awq = {own for own, weights in models.items() if weights.lower() == "awq"}
+        left_out = frozenset(own for own in awq if awq_not_run(asked.engine.name, device, own))
         spot = Stock(device, one.spot_count, one.spot_usd_per_device_hour, is_spot=True)
         stocks.append(
             Stock(device, one.count, usd, virtual_processors(device), one.current,
-                  None if spot.usd_per_device_hour is None else spot)
+                  None if spot.usd_per_device_hour is None else spot, left_out=left_out)
         )  # fmt: skip
         names[device.name] = one.model_dump(mode="json")["device"]
-    stocks, not_searched = _runnable(asked, models, stocks)
+    not_searched = _not_run(asked, models, stocks)
     by_vcpus = asked.objective == "price" and asked.max_usd_per_hour is None and not asked.mix
     if by_vcpus and all(one.vcpus and one.usd_per_device_hour is None for one in stocks):
         asked = asked.model_copy(update={"objective": "vcpus"})
@@ -288,30 +290,25 @@ def _check_kinds(asked: LlmPlanIn, tails: Iterable[str], kinds: Set[str]) -> Non
             )
 
 
-def _runnable(
+def _not_run(
     asked: LlmPlanIn, models: Iterable[LanguageModel], stocks: Sequence[Stock]
-) -> tuple[list[Stock], list[str]]:
-    """The devices on which the engine runs some format, and why it does not run others.
+) -> list[str]:
+    """Why the engine does not run some formats on some devices.
 
     Raises:
         UnanswerableQuery: it runs none on any.
     """
-    checks = [not_run, awq_not_run] if set(asked.formats or ()) == {"awq"} else [not_run]
     reasons = [
-        [
-            next(
-                filter(None, (check(asked.engine.name, one.device, own) for check in checks)), None
-            )
-            for own in models
-        ]
-        for one in stocks
+        (awq_not_run if model in stock.left_out else not_run)(
+            asked.engine.name, stock.device, model
+        )
+        for model, stock in product(models, stocks)
     ]
-    found = [why for why in dict.fromkeys(chain(*reasons)) if why is not None]
-    kept = [one for one, why in zip(stocks, reasons, strict=True) if not all(why)]
-    if not kept:
+    found = [why for why in dict.fromkeys(reasons) if why is not None]
+    if all(reasons):
         raise UnanswerableQuery(f"{'; '.join(found)}.")
-    alone = filter(None, (no_link(one.device) for one in kept))
-    return kept, found + [f"replicas of several devices, as {why}" for why in alone]
+    alone = filter(None, (no_link(one.device) for one in stocks))
+    return found + [f"replicas of several devices, as {why}" for why in alone]
 
 
 def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
