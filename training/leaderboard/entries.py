@@ -318,7 +318,9 @@ def _why_unranked(entry: Entry, newest: Entry | None, same_shots: Sequence[Entry
     if entry.value is None:
         return "not measured"
     most = max(other.n or 0 for other in same_shots if other.digest == newest.digest)
-    return f"answered {entry.n:,} of {most:,} rows" if (entry.n or 0) < most else ""
+    if entry.n is None:
+        return f"answered an unknown number of {most:,} rows" if most else ""
+    return f"answered {entry.n:,} of {most:,} rows" if entry.n < most else ""
 
 
 def _best_first(entry: Entry) -> tuple[bool, float]:

@@ -211,6 +211,11 @@ def named(name, value, **other) -> Entry:
             id="what was not measured stands behind",
         ),
         pytest.param(
+            [named("unsaid", 1.0, n=None), named("all", 5.0, n=1000)],
+            [("unsaid", None, "answered an unknown number of 1,000 rows"), ("all", 1, "")],
+            id="unknown number of rows",
+        ),
+        pytest.param(
             [named("few", 1.0, n=10), named("all", 5.0, n=1000)],
             [("few", None, "answered 10 of 1,000 rows"), ("all", 1, "")],
             id="fewer rows",
