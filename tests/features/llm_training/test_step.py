@@ -222,6 +222,8 @@ def test_trained_weights_are_all_weights_over_the_devices() -> None:
         (TrainingLayout(schedule="zb-h1"), "zb-h1 needs pipeline above 1"),
         (TrainingLayout(pipeline=2, schedule="zb-v"), "zb-v needs .* virtual_stages = 2"),
         (TrainingLayout(pipeline=2, virtual_stages=2, schedule="zb-h2"), "virtual_stages = 1"),
+        (TrainingLayout(pipeline=1, schedule="dualpipe"), "dualpipe needs an even pipeline .1"),
+        (TrainingLayout(pipeline=8, micro_batch=8, schedule="dualpipe"), "twice as many .8"),
         (TrainingLayout(pipeline=8, virtual_stages=8), "34 layers|32 layers"),
         (TrainingLayout(shard_devices=3), "shard_devices = 3"),
     ],
@@ -401,6 +403,17 @@ def test_zero_bubble_schedules_hold_what_qi_et_al_publish(pipeline: int) -> None
             table = Layouts.of(run, [layout])
             flying = groups_in_flight(table, (pipeline, virtual, code))[0] / virtual
             assert flying.max() == min(most, table.micro_batches[0])
+
+
+def test_dualpipe_holds_two_copies_and_one_micro_batch_more() -> None:
+    """Table 2 of arXiv 2412.19437; both devices that have a stage shard its optimizer states."""
+    run = LlmTraining(replace(LLAMA, vocabulary=0), 4096, 64, 8)
+    one, dual = (
+        memory(run, TrainingLayout(pipeline=4, schedule=own)) for own in ("zb-h1", "dualpipe")
+    )
+    for name, times in (("weights", 2.0), ("gradients", 2.0), ("optimizer", 1.0)):
+        assert getattr(dual, name) == pytest.approx(times * getattr(one, name)), name
+    assert dual.activations == pytest.approx(one.activations * 5 / 4, rel=0.01)
 
 
 def test_the_first_stage_of_zb_v_holds_embeddings_and_head() -> None:
