@@ -433,6 +433,16 @@ def test_a_format_that_the_device_lacks_and_lengths_beyond_the_model_are_lines_o
         assert line in str(answer).splitlines() and line in answer.limits
 
 
+def test_a_device_without_bf16_trains_in_fp16_where_nothing_is_given(home):
+    """As Transformers do on a T4; the script says so too."""
+    run = {"lora_rank": 8, "frozen_weights": "nf4", "sequence_tokens": 2048}
+    plan = forerun.training_plan("llama-3.1-8b", device="t4", devices=1, **run)
+    assert "precision fp16, as t4 has no bf16 units" in plan.content.chosen
+    assert "compute_dtype=torch.float16" in plan.content.script
+    newer = forerun.training_plan("llama-3.1-8b", device="a100", devices=1, **run)
+    assert "compute_dtype=torch.bfloat16" in newer.content.script
+
+
 @pytest.mark.parametrize(("device", "given"), [("v100", "fp8"), ("a100", "fp8"), ("h100", "nvfp4")])
 def test_frameworks_refuse_a_format_without_its_units(home, device, given):
     """Transformer Engine: "Device compute capability 8.9 or higher required for FP8 execution"."""
