@@ -66,7 +66,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 """Name -> format."""
 
 
-def trained_in(name: str, device: Device) -> Precision:
+def trained_in(name: str, device: Device, field: str = "precision") -> Precision:
     """The precision of a device's products in training with a number format.
 
     Half precision runs at the fp32 rate of devices without it. Frameworks refuse narrower formats
@@ -79,7 +79,7 @@ def trained_in(name: str, device: Device) -> Precision:
     own = FORMATS[name].precisions[0]
     if FORMATS[name].bytes < 2.0 and own not in device.peak_tflops:
         raise UnanswerableQuery(
-            f"precision = {name}: frameworks train in it only on devices with {own} units, and the "
+            f"{field} = {name}: frameworks train in it only on devices with {own} units, and the "
             f"spec sheet of {device.name} has no {own} peak; use bf16 or fp16."
         )
     return device.computes_in(own)

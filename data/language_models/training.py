@@ -45,8 +45,9 @@ arXiv 2412.19437)."""
 Offload = Literal["none", "optimizer", "activations"]
 """What is offloaded to the host: nothing, the optimizer's states and step, or activations."""
 
-ScoreStorage = Literal["flash", "eager"]
-"""Whether attention materialises its score matrix: FlashAttention does not, eager code does."""
+AttentionKind = Literal["flash", "flash-fp8", "eager"]
+"""Implementation of attention: FlashAttention does not store its score matrix, eager code does.
+`flash-fp8` multiplies in FP8, as `fp8_dpa` of Transformer Engine."""
 
 Objective = Literal["time", "price", "energy"]
 """What a search minimises per token: time, or device-seconds, to which price and energy are
@@ -154,8 +155,9 @@ class LlmTraining:
     framework: TrainingFramework = "megatron"
     """training framework: megatron is Megatron-LM, NeMo and Megatron-Bridge; fsdp is accelerate,
     Transformers and others on PyTorch's FSDP"""
-    attention: ScoreStorage = "flash"
-    """implementation of attention: flash does not store the score matrix"""
+    attention: AttentionKind = "flash"
+    """implementation of attention: flash does not store the score matrix, flash-fp8 multiplies in
+    FP8 (Transformer Engine's fp8_dpa)"""
     lora_rank: Annotated[int, Field(ge=0, le=65_536)] = 0
     """rank of LoRA adapters on frozen weights; 0 trains all"""
     frozen_weights: FrozenFormat | None = None

@@ -22,6 +22,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Columns, Matrix, joined
 from forerun.data.device import Device
+from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel, Layer
@@ -177,7 +178,7 @@ class _Sheet:
         peak: arithmetic of the run's format.
         products: what the best products reach of it.
         head: the same in 16 bits.
-        attention: arithmetic in 16 bits that attention can use.
+        attention: arithmetic that attention can use, in 16 bits or FP8.
         bandwidth, links: of memory, and between devices.
     """
 
@@ -193,7 +194,7 @@ def sheet_of(run: LlmTraining, device: Device) -> _Sheet:
     """The figures that a run needs.
 
     Raises:
-        UnanswerableQuery: frameworks do not train in the run's format on the device.
+        UnanswerableQuery: frameworks do not train in the run's formats on the device.
         UnknownBandwidth, UnknownPrecision: the device has no sheet that says them.
     """
     share = PRODUCT_SHARES.get(device.architecture or "", PRODUCT_SHARE)
@@ -201,9 +202,14 @@ def sheet_of(run: LlmTraining, device: Device) -> _Sheet:
         device.peak(trained_in(name, device), matrix=True) * 1e12
         for name in (run.precision, "fp16" if run.precision == "fp16" else "bf16")
     )
-    attention = half if run.attention == "eager" else min(half, PORTABLE_FLOP_S)
-    if run.attention == "flash" and run.framework not in PORTABLE:
-        native = half * NATIVE_ATTENTION / (1.0 + FEW_KEYS / run.sequence_tokens)
+    attention, most = half if run.attention == "eager" else min(half, PORTABLE_FLOP_S), half
+    if run.attention == "flash-fp8":
+        if run.framework != "megatron":
+            message = "attention = flash-fp8 is that of Transformer Engine: give framework megatron"
+            raise UnanswerableQuery(f"{message}, not {run.framework}.")
+        most = device.peak(trained_in("fp8", device, "attention"), matrix=True) * 1e12
+    if run.attention != "eager" and run.framework not in PORTABLE:
+        native = most * NATIVE_ATTENTION / (1.0 + FEW_KEYS / run.sequence_tokens)
         attention = max(attention, native)
     return _Sheet(
         peak,
@@ -361,7 +367,7 @@ def _attention(
         return [("states", moved / tensor / sheet.bandwidth)]
     context = np.array([run.sequence_tokens / 2.0])
     flop = tokens * attended(mixer, context)[0] * pair_flop(mixer, decode=False) / tensor
-    if run.attention == "flash":
+    if run.attention != "eager":
         return [("attention", flop * (1.0 + BACKWARD_ATTENTION + recomputed) / sheet.attention)]
     heads = mixer.query_heads if isinstance(mixer, Attention) else 1
     scores = tokens * run.sequence_tokens * heads / tensor

@@ -115,6 +115,21 @@ def test_attention_is_as_fast_as_its_instructions(tokens: int) -> None:
     assert attention_s("deepspeed", b200) <= attention_s("deepspeed", H100)
 
 
+def test_attention_in_fp8_is_at_its_peak_and_in_frameworks_with_transformer_engine() -> None:
+    """Twice as fast as in 16 bits on Blackwell."""
+    b200 = CATALOG.get("b200-sxm-180gb")
+    usual, fp8 = (
+        LlmTraining(LLAMA, 131_072, 8, 8, attention=own)  # type: ignore[arg-type]
+        for own in ("flash", "flash-fp8")
+    )
+    parts = [step_work(run, b200, Layouts.of(run)).parts for run in (usual, fp8)]
+    assert parts[0]["attention"] == pytest.approx(2.0 * parts[1]["attention"])
+    assert parts[0]["linear"] == parts[1]["linear"]
+    for run, device in ((fp8, A100), (replace(fp8, framework="fsdp"), H100)):
+        with pytest.raises(UnanswerableQuery, match=r"attention = (flash-)?fp8"):
+            sheet_of(run, device)
+
+
 def test_products_reach_what_was_measured_of_an_architecture() -> None:
     """51 % of the peak on an MI300X, 60 % on an MI325X, 80 % on an H100."""
     run = LlmTraining(LLAMA, 4096, 64, 8)
