@@ -63,9 +63,6 @@ def systems(table: "pd.DataFrame") -> "pd.DataFrame":
         ("layout or format is not said", micro.isna() | (file == "")),
         ("figures contradict each other", micro % 1.0 != 0.0),
     ]
-    is_fp4 = file.str.contains("fp4")
-    # NVIDIA's NVFP4 files of the 8B benchmark read config_common_fp8attn.sh, and no others of FP4.
-    in_fp8 = file.str.contains("fp8attn") | (is_fp4 & (found["benchmark"] == "llama31_8b"))
     return found[[*SYSTEM, "seconds"]].assign(
         reason=first_reasons(rules, len(found)),
         model=model.str[0],
@@ -82,11 +79,23 @@ def systems(table: "pd.DataFrame") -> "pd.DataFrame":
         sequence_parallel=True,
         recompute="none",
         offload="none",
-        precision=np.where(is_fp4, "nvfp4", "fp8"),
-        attention=np.where(in_fp8, "flash-fp8", "flash"),
+        **_formats(found["benchmark"], file),
         framework="megatron",
         lora_rank=model.str[1],
         network_gbit_s=np.nan,
         gpu=MlperfTraining().groups(found)["device"],
         runtime="eager",
     )
+
+
+def _formats(benchmark: "pd.Series", file: "pd.Series") -> dict[str, Names]:
+    """`precision` and `attention` of n systems by their configuration files.
+
+    NVIDIA's NVFP4 files of the 8B benchmark read config_common_fp8attn.sh, and no others of FP4.
+    """
+    is_fp4 = file.str.contains("fp4")
+    in_fp8 = file.str.contains("fp8attn") | (is_fp4 & (benchmark == "llama31_8b"))
+    return {
+        "precision": np.where(is_fp4, "nvfp4", "fp8"),
+        "attention": np.where(in_fp8, "flash-fp8", "flash"),
+    }
