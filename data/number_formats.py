@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from forerun.data.errors import UnanswerableQuery
 from forerun.data.spec_sheet import Device, Precision
 
 GGUF: Final[Mapping[str, float]] = {
@@ -63,6 +64,25 @@ FORMATS: Final[Mapping[str, Format]] = {
     **{name: Format(bits / 8, ("int8", "fp16", "bf16")) for name, bits in GGUF.items()},
 }
 """Name -> format."""
+
+
+def trained_in(name: str, device: Device, field: str = "precision") -> Precision:
+    """The precision of a device's products in training with a number format.
+
+    Half precision runs at the fp32 rate of devices without it. Frameworks refuse narrower formats
+    there: Transformer Engine's `check_fp8_support`, torchao's `convert_to_float8_training`.
+
+    Raises:
+        UnanswerableQuery: frameworks refuse the format.
+        UnknownPrecision: the sheet has no peak for it or for any substitute.
+    """
+    own = FORMATS[name].precisions[0]
+    if FORMATS[name].bytes < 2.0 and own not in device.peak_tflops:
+        raise UnanswerableQuery(
+            f"{field} = {name}: frameworks train in it only on devices with {own} units, and the "
+            f"spec sheet of {device.name} has no {own} peak; use bf16 or fp16."
+        )
+    return device.computes_in(own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,16 +36,18 @@ Recompute = Literal["none", "selective", "full"]
 """What the backward pass recomputes: nothing, what the framework selects (attention in Megatron-LM;
 elsewhere every other matrix product and everything between products), or every layer."""
 
-Schedule = Literal["1f1b", "zb-h1", "zb-h2", "zb-v"]
+Schedule = Literal["1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
 """Pipeline schedule: one forward, one backward (interleaved if devices hold several virtual
-stages), or ZB-H1, ZB-H2 and ZB-V, in which weight gradients fill the bubble (Qi et al. 2024,
-arXiv 2401.10241)."""
+stages); ZB-H1, ZB-H2 and ZB-V, in which weight gradients fill the bubble (Qi et al. 2024,
+arXiv 2401.10241); or DualPipe, which feeds two copies of the model from both ends (DeepSeek-V3,
+arXiv 2412.19437)."""
 
 Offload = Literal["none", "optimizer", "activations"]
 """What is offloaded to the host: nothing, the optimizer's states and step, or activations."""
 
-ScoreStorage = Literal["flash", "eager"]
-"""Whether attention materialises its score matrix: FlashAttention does not, eager code does."""
+AttentionKind = Literal["flash", "flash-fp8", "eager"]
+"""Implementation of attention: FlashAttention does not store its score matrix, eager code does.
+`flash-fp8` multiplies in FP8, as `fp8_dpa` of Transformer Engine."""
 
 Objective = Literal["time", "price", "energy"]
 """What a search minimises per token: time, or device-seconds, to which price and energy are
@@ -120,7 +122,8 @@ class TrainingLayout:
     offload: Offload = "none"
     """what is kept in the host's memory"""
     schedule: Schedule = "1f1b"
-    """pipeline schedule; zb are zero-bubble schedules, and zb-v has 2 virtual stages"""
+    """pipeline schedule; zb are zero-bubble schedules, zb-v has 2 virtual stages, and dualpipe is
+    that of DeepSeek-V3, with two copies of the weights"""
 
     @property
     def model_devices(self) -> int:
@@ -152,8 +155,9 @@ class LlmTraining:
     framework: TrainingFramework = "megatron"
     """training framework: megatron is Megatron-LM, NeMo and Megatron-Bridge; fsdp is accelerate,
     Transformers and others on PyTorch's FSDP"""
-    attention: ScoreStorage = "flash"
-    """implementation of attention: flash does not store the score matrix"""
+    attention: AttentionKind = "flash"
+    """implementation of attention: flash does not store the score matrix, flash-fp8 multiplies in
+    FP8 (Transformer Engine's fp8_dpa)"""
     lora_rank: Annotated[int, Field(ge=0, le=65_536)] = 0
     """rank of LoRA adapters on frozen weights; 0 trains all"""
     frozen_weights: FrozenFormat | None = None
@@ -210,6 +214,12 @@ def faults_of_layout(run: LlmTraining, layout: TrainingLayout) -> Iterator[str]:
         yield (
             f"global_batch = {run.global_batch} is not a multiple of {ranks} data-parallel "
             f"ranks x micro_batch = {layout.micro_batch}."
+        )
+    batches, stages = run.global_batch // (ranks * layout.micro_batch), layout.pipeline
+    if layout.schedule == "dualpipe" and (stages % 2 or batches % 2 or batches < 2 * stages):
+        yield (
+            f"schedule = dualpipe needs an even pipeline ({stages} is given) and an even number of "
+            f"micro-batches, at least twice as many ({batches})."
         )
     if run.sequence_tokens % layout.context:
         yield f"context = {layout.context} does not divide sequence_tokens = {run.sequence_tokens}."

@@ -7,6 +7,7 @@ kernels of the optimizer, by the rules of `forerun.features.operators.query_tabl
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import compress
 from math import prod
 from typing import Final, NamedTuple, Self
 
@@ -35,7 +36,8 @@ from forerun.features.lowering.kernels import (
     Kernels,
 )
 from forerun.features.lowering.mode import LoweringMode, lowering_mode, torch_version
-from forerun.features.memory.weights import WHOLE_FORMATS, adapted_layers
+from forerun.features.memory.weights import WHOLE_FORMATS
+from forerun.features.operators.adapters import adapted_layers, behind_adapters
 from forerun.features.operators.kinds import (
     DEQUANTIZATION,
     EMBEDDING_GRADIENTS,
@@ -258,7 +260,13 @@ class RunKernels(Columns):
             count=kernels.repeat,
         )
 
-    def with_backward(self, step: TrainingStep, trained: "_Trained", number_bytes: float) -> Self:
+    def with_backward(
+        self,
+        step: TrainingStep,
+        trained: "_Trained",
+        number_bytes: float,
+        behind: Self | None = None,
+    ) -> Self:
         """The kernels of a training step: these plus those of the backward pass and the optimizer.
 
         Each product adds two with the same work: the gradient of its input, with columns and inner
@@ -272,9 +280,11 @@ class RunKernels(Columns):
             step: how the network is trained.
             trained: the trained elements of the graph.
             number_bytes: bytes of a weight, of its gradient and of each optimizer state.
+            behind: kernels of the forward pass that have a backward pass; None for all.
         """
-        product = IS_PRODUCT[self.kind]
-        forward, other = self.take(product), self.take(~product)
+        differentiable = self if behind is None else behind
+        product = IS_PRODUCT[differentiable.kind]
+        forward, other = differentiable.take(product), differentiable.take(~product)
         role = np.full(len(forward), INPUT_GRADIENT)
         of_input = replace(forward, role=role, n=forward.k, k=forward.n)
         role = np.full(len(forward), WEIGHT_GRADIENT)
@@ -282,14 +292,14 @@ class RunKernels(Columns):
         if not step.trains_weights:
             of_weight = of_weight.take(IS_BATCHED[forward.kind])
         role = np.full(len(other), BACKWARD)
-        behind = replace(other, role=role, traffic=BACKWARD_TRAFFIC * other.traffic)
+        of_other = replace(other, role=role, traffic=BACKWARD_TRAFFIC * other.traffic)
         again = replace(self, count=self.count * (1.0 + step.recomputed))
         loss = self._moving(BACKWARD, traffic=LOSS_PASSES * 4.0 * trained.outputs)
-        parts = [again, of_input, of_weight, behind, loss]
+        parts = [again, of_input, of_weight, of_other, loss]
         if step.trains_weights and trained.embedded:
             table = trained.embedded * number_bytes
             parts.append(self._moving(BACKWARD, fixed_traffic=table))
-        linear = forward.take(IS_LINEAR[forward.kind] & (forward.weights > 0))
+        linear = self.take(IS_LINEAR[self.kind] & (self.weights > 0))
         if step.lora_rank:
             for part in linear.adapters(step.lora_rank):
                 runs = 1.0 + step.recomputed * (part.role == FORWARD)
@@ -397,20 +407,17 @@ def _lower(runs: Sequence["_Lowered"]) -> list[RunKernels]:
 def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
     """All kernels of a run in order, and a label for each: the operators that it runs."""
     graph, mode, step = _lowering(query)
-    kernels, owners = lower_owned(graph, mode)
-    labels = [" + ".join(map(operator_label, operators)) for operators in owners]
-    forward = RunKernels.of(kernels)
+    forward, labels = _labelled(graph, mode)
     if step is None:
         return forward, labels
     trained = _Trained.of(graph, step)
-    product = IS_PRODUCT[forward.kind].tolist()
-    of_products = [label for label, is_product in zip(labels, product, strict=True) if is_product]
-    others = [label for label, is_product in zip(labels, product, strict=True) if not is_product]
-    every = forward.with_backward(step, trained, _number_bytes(mode))
-    has_second = IS_PRODUCT[forward.kind] & (step.trains_weights | IS_BATCHED[forward.kind])
-    second = [label for label, has in zip(labels, has_second.tolist(), strict=True) if has]
-    weighted = (IS_LINEAR[forward.kind] & (forward.weights > 0)).tolist()
-    linear = [label for label, is_linear in zip(labels, weighted, strict=True) if is_linear]
+    behind, later = _labelled(_differentiable(graph, step), mode)
+    product = IS_PRODUCT[behind.kind]
+    of_products = list(compress(later, product))
+    others = list(compress(later, ~product))
+    every = forward.with_backward(step, trained, _number_bytes(mode), behind)
+    second = list(compress(later, product & (step.trains_weights | IS_BATCHED[behind.kind])))
+    linear = list(compress(labels, IS_LINEAR[forward.kind] & (forward.weights > 0)))
     adapters = [f"adapter of {label}" for label in linear] if step.lora_rank else []
     labels = [
         *labels,
@@ -423,6 +430,17 @@ def labelled_kernels(query: Query) -> tuple[RunKernels, list[str]]:
         *([DEQUANTIZATION] * len(linear) if step.quantised_bytes else []),
     ]
     return every, [*labels, OPTIMIZER_STEP][: len(every)]
+
+
+def _labelled(graph: OperatorGraph, mode: LoweringMode) -> tuple[RunKernels, list[str]]:
+    """The kernels of a forward pass in order, and the operators that each runs."""
+    kernels, owners = lower_owned(graph, mode)
+    return RunKernels.of(kernels), [" + ".join(map(operator_label, own)) for own in owners]
+
+
+def _differentiable(graph: OperatorGraph, step: TrainingStep) -> OperatorGraph:
+    """The operators that have a backward pass."""
+    return graph if step.trains_weights else behind_adapters(graph, step.lora_targets)
 
 
 def lowering_of(query: Query) -> tuple[OperatorGraph, LoweringMode]:
@@ -458,7 +476,10 @@ def _distinct(
     forward = RunKernels.of(kernels).merged()
     if step is None:
         return forward
-    return forward.with_backward(step, _Trained.of(graph, step), _number_bytes(mode)).merged()
+    later = _differentiable(graph, step)
+    behind = None if later is graph else RunKernels.of(lowered(later, mode)).merged()
+    trained = _Trained.of(graph, step)
+    return forward.with_backward(step, trained, _number_bytes(mode), behind).merged()
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def networks(run: LlmTraining, layouts: Layouts) -> list[Network]:
                 lora_rank=run.lora_rank,
                 data_parallel=run.devices,
                 zero_stage=int(stage) if run.devices > 1 else 0,  # type: ignore[arg-type]
-                attention=run.attention,
+                attention="eager" if run.attention == "eager" else "flash",
                 checkpoint_blocks=bool(again),
                 frozen_weights=run.frozen_weights,
                 adapter_precision=ADAPTERS if run.lora_rank else None,

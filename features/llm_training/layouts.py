@@ -28,10 +28,13 @@ BY_MODULE: Final[frozenset[TrainingFramework]] = frozenset(
 """Frameworks whose selective recomputation is that of attention between its products. All others
 select by operator, as torchtitan does (distributed/activation_checkpoint.py): every other product
 and everything between products is computed again, attention is not."""
-FILLED: Final = np.array([0.0, 2.0, 3.0, 3.0])
+FILLED: Final = np.array([0.0, 2.0, 3.0, 3.0, 1.8])
 """Passes for gradients of weights by which a bubble of p - 1 micro-batches (forward, backward for
 inputs, for weights) is shorter in each schedule: table 2 of arXiv 2401.10241. Of ZB-V no bubble is
-published but that it has none where the three take the same time: elsewhere that of ZB-H2."""
+published but that it has none where the three take the same time: elsewhere that of ZB-H2. That of
+DualPipe is `DUAL` times as long, less three such passes (table 2 of arXiv 2412.19437)."""
+DUAL: Final = 5.0 / 3.0
+"""A forward and two backward passes, over a forward and a backward pass."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,8 @@ def groups_in_flight(layouts: Layouts, scheme: Scheme) -> Matrix:
     after = pipeline - 1.0 - np.arange(pipeline)
     most = after + 1.0
     if schedule:
-        most = np.full(pipeline, (pipeline, 2.0 * pipeline - 1.0, 2.0 * pipeline)[schedule - 1])
+        held = (pipeline, 2.0 * pipeline - 1.0, 2.0 * pipeline, pipeline + 1.0)
+        most = np.full(pipeline, held[schedule - 1])
     elif virtual > 1:
         most = 2.0 * after + (virtual - 1.0) * pipeline + 1.0
     return np.asarray(np.minimum(most, layouts.micro_batches[:, None] * virtual))
@@ -210,17 +211,21 @@ def _stage_parts(
 ) -> dict[str, Matrix]:
     """Bytes of each part of a device of each stage, shapes (n, stages)."""
     counts = layers_of_stages(held.order, len(held.distinct), *scheme[:2])
+    dual = SCHEDULE[scheme[2]] == "dualpipe"
+    copies = counts + counts[::-1] if dual else counts
     first, last = _ends(scheme)
     own, routed = _elements(run.model, held, layouts)
     table = run.model.table_parameters() / layouts.tensor[:, None]
     is_shared = run.model.tied_embeddings and (first & last).any()
     tables = table * first + table * (0 if is_shared else last)
     encoders = [one.parameters() for one in (run.model.vision, run.model.encoder) if one]
-    dense = own @ counts.T + tables + sum(encoders) * first / layouts.tensor[:, None]
-    experts = routed @ counts.T
+    dense = own @ copies.T + tables + sum(encoders) * first / layouts.tensor[:, None]
+    experts = routed @ copies.T
     units = _most(own + routed, counts > 0)
-    adapters = _adapters(run, held, layouts) @ counts.T if run.lora_rank else None
+    adapters = _adapters(run, held, layouts) @ copies.T if run.lora_rank else None
     parts = StoredFormats.of(run).parts(layouts, dense, experts, adapters)
+    if dual:  # Sharded states of a stage are divided among the devices of both copies.
+        parts["optimizer"] /= np.where(layouts.zero_stage > 0, 2.0, 1.0)[:, None]
     parts |= _transient(run, layouts, parts, dense + experts, units, table * (first | last))
     parts |= _activation_parts(run, held, layouts, counts, scheme)
     parts["buffers"] += parts.pop("messages")
@@ -228,9 +233,13 @@ def _stage_parts(
 
 
 def _ends(scheme: Scheme) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which stage has the embeddings, and which the head, (stages,) each: in ZB-V, one has both."""
-    first = np.arange(scheme[0]) == 0
-    return first, first if SCHEDULE[scheme[2]] == "zb-v" else first[::-1]
+    """Which stage has the embeddings, and which the head, (stages,) each: in ZB-V, one has both, in
+    DualPipe both have both.
+    """
+    first, schedule = np.arange(scheme[0]) == 0, SCHEDULE[scheme[2]]
+    if schedule == "dualpipe":
+        first = first | first[::-1]
+    return first, first if schedule == "zb-v" else first[::-1]
 
 
 def _elements(model: LanguageModel, held: _Layers, layouts: Layouts) -> tuple[Matrix, Matrix]:

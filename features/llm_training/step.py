@@ -22,6 +22,7 @@ import numpy as np
 
 from forerun.data.columns import Column, Columns, Matrix, joined
 from forerun.data.device import Device
+from forerun.data.errors import UnanswerableQuery
 from forerun.data.language_models.attention import Attention
 from forerun.data.language_models.feed_forward import Experts
 from forerun.data.language_models.model import LanguageModel, Layer
@@ -30,7 +31,7 @@ from forerun.data.language_models.training import (
     TrainingFramework,
     TrainingPrecision,
 )
-from forerun.data.number_formats import FORMATS
+from forerun.data.number_formats import FORMATS, trained_in
 from forerun.data.query import Query
 from forerun.features.links import PCIE_BYTES_S, Links
 from forerun.features.llm_serving.device_bytes import mixer_weights
@@ -44,9 +45,11 @@ from forerun.features.llm_serving.operators import (
 )
 from forerun.features.llm_training.layouts import (
     BY_MODULE,
+    DUAL,
     FILLED,
     OFFLOAD,
     RECOMPUTE,
+    SCHEDULE,
     Layouts,
 )
 
@@ -141,7 +144,8 @@ class StepWork(Columns):
         host: transfers to the host and work there in a step.
         width: width of the hidden state on one device.
         tokens: tokens of a micro-batch on one device.
-        pipeline, chunks, batches: stages, groups of layers of each that take turns, micro-batches.
+        pipeline, batches: stages, micro-batches.
+        chunks: by what the bubble is divided: groups of layers of a stage that take turns.
     """
 
     parts: Mapping[str, Column]
@@ -174,7 +178,7 @@ class _Sheet:
         peak: arithmetic of the run's format.
         products: what the best products reach of it.
         head: the same in 16 bits.
-        attention: arithmetic in 16 bits that attention can use.
+        attention: arithmetic that attention can use, in 16 bits or FP8.
         bandwidth, links: of memory, and between devices.
     """
 
@@ -190,16 +194,22 @@ def sheet_of(run: LlmTraining, device: Device) -> _Sheet:
     """The figures that a run needs.
 
     Raises:
+        UnanswerableQuery: frameworks do not train in the run's formats on the device.
         UnknownBandwidth, UnknownPrecision: the device has no sheet that says them.
     """
     share = PRODUCT_SHARES.get(device.architecture or "", PRODUCT_SHARE)
     peak, half = (
-        device.peak(FORMATS[name].precision_on(device), matrix=True) * 1e12
-        for name in (run.precision, "bf16")
+        device.peak(trained_in(name, device), matrix=True) * 1e12
+        for name in (run.precision, "fp16" if run.precision == "fp16" else "bf16")
     )
-    attention = half if run.attention == "eager" else min(half, PORTABLE_FLOP_S)
-    if run.attention == "flash" and run.framework not in PORTABLE:
-        native = half * NATIVE_ATTENTION / (1.0 + FEW_KEYS / run.sequence_tokens)
+    attention, most = half if run.attention == "eager" else min(half, PORTABLE_FLOP_S), half
+    if run.attention == "flash-fp8":
+        if run.framework != "megatron":
+            message = "attention = flash-fp8 is that of Transformer Engine: give framework megatron"
+            raise UnanswerableQuery(f"{message}, not {run.framework}.")
+        most = device.peak(trained_in("fp8", device, "attention"), matrix=True) * 1e12
+    if run.attention != "eager" and run.framework not in PORTABLE:
+        native = most * NATIVE_ATTENTION / (1.0 + FEW_KEYS / run.sequence_tokens)
         attention = max(attention, native)
     return _Sheet(
         peak,
@@ -286,9 +296,17 @@ def _step_work(run: LlmTraining, device: Device, layouts: Layouts) -> StepWork:
         width=hidden / layouts.tensor,
         tokens=tokens,
         pipeline=layouts.pipeline,
-        chunks=np.where(layouts.schedule > 0, 1.0, layouts.virtual_stages),
+        chunks=_chunks(layouts),
         batches=layouts.micro_batches,
     )
+
+
+def _chunks(layouts: Layouts) -> Column:
+    """By what the bubble of p - 1 micro-batches is divided: in DualPipe it is one of p / 2 - 1."""
+    stages, dual = layouts.pipeline, layouts.schedule == SCHEDULE.index("dualpipe")
+    usual = np.where(layouts.schedule > 0, 1.0, layouts.virtual_stages)
+    bubble = np.maximum(DUAL * (stages / 2.0 - 1.0), 1e-9)
+    return np.where(dual, (stages - 1.0) / bubble, usual)
 
 
 def _layer(
@@ -349,7 +367,7 @@ def _attention(
         return [("states", moved / tensor / sheet.bandwidth)]
     context = np.array([run.sequence_tokens / 2.0])
     flop = tokens * attended(mixer, context)[0] * pair_flop(mixer, decode=False) / tensor
-    if run.attention == "flash":
+    if run.attention != "eager":
         return [("attention", flop * (1.0 + BACKWARD_ATTENTION + recomputed) / sheet.attention)]
     heads = mixer.query_heads if isinstance(mixer, Attention) else 1
     scores = tokens * run.sequence_tokens * heads / tensor

@@ -13,7 +13,7 @@ from forerun.data.workload import InferenceSetup, Network, TrainingSetup
 from forerun.features.graphs.dropout import dropped, has_dropout_operators
 from forerun.features.graphs.pipeline import has_parts
 from forerun.features.memory.attention import is_causal
-from forerun.features.memory.weights import head_of
+from forerun.features.operators.adapters import head_of
 
 NO_ATTENTION: Final = "has no attention operator"
 NO_DROPOUT: Final = "has nothing to drop"

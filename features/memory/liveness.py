@@ -58,8 +58,8 @@ from forerun.features.memory.weights import (
     divided_results,
     divided_weights,
     graph_weights,
-    head_of,
 )
+from forerun.features.operators.adapters import head_of
 from forerun.features.operators.roofline import ELEMENT_BYTES
 
 

@@ -16,7 +16,8 @@ from forerun.features.graphs.blocks import Part, parts, spans
 from forerun.features.memory.allocator import ACTIVATIONS, GRADIENTS, OPTIMIZER, Requests
 from forerun.features.memory.attention import is_causal, write_score_gradients
 from forerun.features.memory.liveness import EAGER, Execution, Walk
-from forerun.features.memory.weights import head_of, slot_bytes, step_copies
+from forerun.features.memory.weights import slot_bytes, step_copies
+from forerun.features.operators.adapters import head_of
 
 STEPS: Final = 2
 CAUSAL_LOSS_BYTES: Final = 4.0

@@ -20,12 +20,14 @@ from forerun.data.query import Query
 from forerun.data.shapes import Float64, Int
 from forerun.data.workload import (
     Kernel,
+    LoraTargets,
     Network,
     NumberFormat,
     OperatorWorkload,
     has_optimizer,
 )
 from forerun.features.caches import GraphKey, kept_by_graph
+from forerun.features.operators.adapters import behind_adapters
 from forerun.features.operators.kinds import IS_GEMM
 from forerun.features.operators.table import OperatorTable
 
@@ -34,21 +36,26 @@ ADAM_READS = 4
 ADAM_WRITES = 3
 
 
-def training_table(forward: OperatorTable, *, updates: bool = True) -> OperatorTable:
+def training_table(
+    forward: OperatorTable, *, updates: bool = True, behind: OperatorTable | None = None
+) -> OperatorTable:
     """Operators of one training step.
 
     Args:
         forward: operators of the forward pass, already at the step's batch size.
         updates: whether an optimizer updates the weights.
+        behind: with LoRA, the forward operators that have a backward pass.
 
     Returns:
-        The forward operators, their backward ones, and one optimizer step over all parameters.
+        The forward operators, their backward ones, and one optimizer step over all parameters. With
+        LoRA no weight has a gradient or a step, and adapters are not counted.
     """
-    gemm = forward.take(IS_GEMM[forward.kind])
-    other = forward.take(~IS_GEMM[forward.kind])
-    parts = [forward, _gradient_of_first(gemm), _gradient_of_second(gemm), _gradient(other)]
+    whole = forward if behind is None else behind
+    gemm, other = whole.take(IS_GEMM[whole.kind]), whole.take(~IS_GEMM[whole.kind])
+    second = gemm if behind is None else gemm.take(gemm.parameter_elements == 0)
+    parts = [forward, _gradient_of_first(gemm), _gradient_of_second(second), _gradient(other)]
     parameters = int(forward.parameter_elements.sum())
-    if parameters and updates:
+    if parameters and updates and behind is None:
         parts.append(_optimizer_step(parameters))
     return OperatorTable.concatenate(parts)
 
@@ -122,8 +129,10 @@ def query_table(workload: OperatorWorkload) -> OperatorTable:
             return OperatorTable.of([workload.operator])
         case Network():
             trained = workload.phase == "training" and not workload.graph.training
-            updates = trained and has_optimizer(workload)
-            return _run_table(GraphKey(workload.graph), workload.batch_size, trained, updates)
+            updates, setup = trained and has_optimizer(workload), workload.training
+            adapted = setup.lora_targets if trained and setup and setup.lora_rank else None
+            key = GraphKey(workload.graph)
+            return _run_table(key, workload.batch_size, trained, updates, adapted)
         case _:
             assert_never(workload)
 
@@ -134,9 +143,17 @@ def graph_table(graph: OperatorGraph) -> OperatorTable:
 
 
 @lru_cache(maxsize=RUNS_KEPT)
-def _run_table(key: GraphKey, batch_size: int, trained: bool, updates: bool) -> OperatorTable:
-    table = _kept(key).at_batch(batch_size / key.graph.batch_size)
-    return training_table(table, updates=updates) if trained else table
+def _run_table(
+    key: GraphKey, batch_size: int, trained: bool, updates: bool, adapted: LoraTargets | None
+) -> OperatorTable:
+    times = batch_size / key.graph.batch_size
+    table = _kept(key).at_batch(times)
+    if not trained:
+        return table
+    if adapted is None:
+        return training_table(table, updates=updates)
+    behind = graph_table(behind_adapters(key.graph, adapted))
+    return training_table(table, behind=behind.at_batch(times))
 
 
 @kept_by_graph()

@@ -19,6 +19,7 @@ from forerun.data.columns import groups_of
 from forerun.data.device_slices import no_power
 from forerun.data.errors import InputError, UnanswerableQuery, UnknownBandwidth, UnknownPrecision
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.number_formats import trained_in
 from forerun.data.query import Query
 from forerun.data.workload import (
     Benchmark,
@@ -28,6 +29,7 @@ from forerun.data.workload import (
     Network,
     OperatorWorkload,
     Workload,
+    phase_of,
 )
 from forerun.features.graphs.pipeline import as_run
 from forerun.features.memory.plan import most_mib
@@ -332,8 +334,9 @@ def _case(asked: Asked, predictor: Predictor, *, priced: bool) -> _Case:
     if unpriced:
         return _Case(asked, query, None, unpriced=unpriced)
     try:
-        query.device.peak(COMPUTE_PRECISION[query.run.precision])
-    except UnknownPrecision as error:
+        used, trains = COMPUTE_PRECISION[query.run.precision], phase_of(query.run) == "training"
+        trained_in(used, query.device) if trains else query.device.peak(used)
+    except (UnanswerableQuery, UnknownPrecision) as error:
         return _Case(asked, query, None, error)
     return _Case(asked, query, None)
 

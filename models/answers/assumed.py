@@ -10,6 +10,8 @@ import numpy as np
 
 from forerun.data.errors import InputError
 from forerun.data.graph import OperatorGraph
+from forerun.data.language_models.training import LlmTraining
+from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.data.workload import Network, OperatorWorkload, TrainingSetup, Workload, operator_graph
 from forerun.features.graphs.pipeline import has_parts, steps_of, weights_by_part
@@ -208,11 +210,16 @@ def _norms_are_folded(graph: OperatorGraph) -> bool:
 
 def other_arithmetic(query: Query) -> list[Limit]:
     """A limit where the spec sheet has no peak rate for the requested precision."""
-    if not isinstance(query.workload, OperatorWorkload):
+    if isinstance(query.workload, LlmTraining):
+        wanted = FORMATS[query.workload.precision].precisions[0]
+    elif isinstance(query.workload, OperatorWorkload):
+        wanted = COMPUTE_PRECISION[query.run.precision]
+    else:
         return []
-    wanted = COMPUTE_PRECISION[query.run.precision]
     used = query.device.computes_in(wanted)
     if used == wanted:
         return []
     line = f"the spec sheet has no {wanted} peak; its {used} peak is used"
+    if wanted == "bf16" and "fp16" in query.device.peak_tflops:
+        line += ": fp16 is faster"
     return [Limit(line, LATENCY, feature="precision")]

@@ -19,7 +19,6 @@ from forerun.data.device import Device
 from forerun.data.language_models.training import LlmTraining
 from forerun.data.level import HALF_WIDTH, LEVEL
 from forerun.data.measurements import Measurements
-from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
 from forerun.features.llm_training.layouts import Layouts
 from forerun.features.llm_training.step import (
@@ -33,6 +32,7 @@ from forerun.features.llm_training.step import (
     TrainingRows,
     step_work,
 )
+from forerun.models.answers.assumed import other_arithmetic
 from forerun.models.artifact.stored_predictor import StoredPredictor
 from forerun.models.conformal import group_weights, held_out_folds, weighted_quantile
 from forerun.models.domain.feature_range import SAME_DEVICE, FeatureRange
@@ -383,11 +383,7 @@ def _scale(matrix: Matrix) -> tuple[Column, Column]:
 
 def _substitutes(query: Query) -> tuple[Limit, ...]:
     """What stands for another format, schedule or length than those that were asked for."""
-    run, found = query.llm_training, []
-    own = FORMATS[run.precision].precision_on(query.device)
-    if own not in (FORMATS[run.precision].precisions[0], {"fp16": "bf16"}.get(run.precision)):
-        line = f"the spec sheet has no {run.precision} peak: the {own} peak is used"
-        found.append(Limit(line, LATENCY, feature="precision"))
+    run, found = query.llm_training, other_arithmetic(query)
     if run.layout.schedule != "1f1b":
         line = f"schedule: {run.layout.schedule} was not measured; its bubble is as published"
         found.append(Limit(line, LATENCY))

@@ -22,8 +22,8 @@ from forerun.features.caches import Recent
 from forerun.features.kernels.rows import TrainingStep, lowering_of
 from forerun.features.lowering import lowered
 from forerun.features.lowering.mode import casts_of, torch_version
-from forerun.features.memory.weights import adapted_layers
 from forerun.features.networks.dispatch import attentions, dispatched_operators, product_share
+from forerun.features.operators.adapters import adapted_layers, behind_adapters
 from forerun.models.domain.feature_range import DEVICES_KEPT, Sheet, same_sheet, sheet
 from forerun.models.equal_runs import equal_but_batch, on_any_device
 
@@ -280,5 +280,7 @@ def _calls(network: Network, forward: float) -> float:
         return forward
     step = TrainingStep.of(network.training)
     if step.lora_rank:
+        later = len(behind_adapters(network.graph, step.lora_targets)) / len(network.graph)
+        forward *= (1.0 + (STEP_FORWARD_PASSES - 1.0) * later) / STEP_FORWARD_PASSES
         forward += ADAPTER_OPERATORS * len(adapted_layers(network.graph, step.lora_targets))
     return forward * step.micro_batches * (1.0 + step.recomputed / STEP_FORWARD_PASSES)

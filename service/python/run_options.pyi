@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict
 
 from forerun.data.language_models.training import (
-    ScoreStorage,
+    AttentionKind,
     TrainingFramework,
     TrainingPrecision,
 )
@@ -87,7 +87,7 @@ class TrainingRun(TypedDict, total=False):
     precision: TrainingPrecision
     optimizer: Optimizer
     framework: TrainingFramework
-    attention: ScoreStorage
+    attention: AttentionKind
     lora_rank: int
     frozen_weights: FrozenFormat | None
     packed: bool

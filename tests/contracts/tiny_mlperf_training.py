@@ -13,6 +13,7 @@ USUAL = {
     **{"status": "success", "global_batch": 16.0, "gradient_accumulation_steps": 1.0},
     **{"step_time_s": 1.0, "layout_from": "config_DGXH200_1x8x1xtp1pp1cp1.sh"},
 }
+B200 = {"gpu": "NVIDIA Blackwell GPU (B200-SXM-180GB)", "submitter": "Two"}
 AMD = {
     **{"gpu": "AMD Instinct MI325X 256GB", "submitter": "Two", "benchmark": "llama2_70b_lora"},
     **{"step_time_s": None, "throughput_samples_s": 4.0, "global_batch": 8.0, "cp": 1.0},
@@ -32,9 +33,9 @@ def run_rows() -> pd.DataFrame:
     """Three runs of one system, five further systems, and what is not evaluated."""
     return run_table(
         *({"step_time_s": own} for own in (1.0, 1.1, 3.0)),
-        {"system": "b", "submitter": "Two", "step_time_s": 1.2},
-        {"system": "c", "gpu": "NVIDIA Blackwell GPU (B200-SXM-180GB)", "step_time_s": 0.4},
-        {"system": "d", "submitter": "Two", "layout_from": "config_1x8x2xtp1pp1cp2_8b_fp4.sh"},
+        {"system": "b", "submitter": "Two", "step_time_s": 1.1},
+        {**B200, "system": "c", "submitter": "One", "step_time_s": 0.4},
+        {**B200, "system": "d", "layout_from": "config_1x8x2xtp1pp1cp2_8b_fp4.sh"},
         AMD,
         {**AMD, "submitter": "One", "throughput_samples_s": 5.0},
         {"system": "e", "layout_from": None},

@@ -79,10 +79,23 @@ def systems(table: "pd.DataFrame") -> "pd.DataFrame":
         sequence_parallel=True,
         recompute="none",
         offload="none",
-        precision=np.where(file.str.contains("fp4"), "nvfp4", "fp8"),
+        **_formats(found["benchmark"], file),
         framework="megatron",
         lora_rank=model.str[1],
         network_gbit_s=np.nan,
         gpu=MlperfTraining().groups(found)["device"],
         runtime="eager",
     )
+
+
+def _formats(benchmark: "pd.Series", file: "pd.Series") -> dict[str, Names]:
+    """`precision` and `attention` of n systems by their configuration files.
+
+    NVIDIA's NVFP4 files of the 8B benchmark read config_common_fp8attn.sh, and no others of FP4.
+    """
+    is_fp4 = file.str.contains("fp4")
+    in_fp8 = file.str.contains("fp8attn") | (is_fp4 & (benchmark == "llama31_8b"))
+    return {
+        "precision": np.where(is_fp4, "nvfp4", "fp8"),
+        "attention": np.where(in_fp8, "flash-fp8", "flash"),
+    }

@@ -112,10 +112,11 @@ def set_in_script(run: LlmTraining) -> str:
     if not run.lora_rank:
         return ""
     calls = [f'peft.LoraConfig(r={run.lora_rank}, target_modules="all-linear")']
+    computed = "float16" if run.precision == "fp16" else "bfloat16"
     if run.frozen_weights == "nf4":
         calls.append(
             'transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", '
-            "bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16)"
+            f"bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.{computed})"
         )
     elif run.frozen_weights == "int8":
         calls.append("transformers.BitsAndBytesConfig(load_in_8bit=True)")

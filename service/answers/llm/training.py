@@ -229,6 +229,11 @@ def _question(
     if asked.lora_rank and "framework" not in asked.model_fields_set:
         framework = "fsdp"
         chosen.append("framework fsdp, as adapters are mostly trained with Transformers")
+    given = {name: getattr(asked, name) for name in AS_ASKED}
+    has = device.peak_tflops
+    if "precision" not in asked.model_fields_set and "bf16" not in has and "fp16" in has:
+        given["precision"] = "fp16"
+        chosen.append(f"precision fp16, as {device.name} has no bf16 units")
     for name, of, needs in NEEDED:
         if getattr(asked, name) and not getattr(asked, needs):
             with in_field(name):
@@ -240,7 +245,7 @@ def _question(
         layout=layout or TrainingLayout(),
         framework=framework,
         cluster=Cluster(**asked.cluster.model_dump()),
-        **{name: getattr(asked, name) for name in AS_ASKED},
+        **given,
     )
     return _Question(run, device, _costs(asked, device), tuple(chosen))
 

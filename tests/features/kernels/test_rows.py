@@ -40,8 +40,9 @@ from forerun.features.lowering.kernels import (
     launch,
 )
 from forerun.features.lowering.mode import lowering_mode
-from forerun.features.memory.weights import adapted_layers
+from forerun.features.operators.adapters import adapted_layers
 from forerun.features.operators.kinds import LOSS, OPTIMIZER_STEP
+from forerun.features.operators.query_table import query_table
 
 EAGER = Software(version="2.1.0")
 GPU = Device(
@@ -365,8 +366,9 @@ def test_adapters_move_activations_once_and_leave_the_weights_without_gradients(
         return float((rows.traffic * rows.count)[own].sum())
 
     thin = 2.0 * TOKENS * (WIDTH + INNER + 2 * rank) * layers
+    first = 2.0 * TOKENS * (WIDTH + INNER)  # nothing before it is trained
     for role in (INPUT_GRADIENT, WEIGHT_GRADIENT):
-        weights = 0.0 if role == WEIGHT_GRADIENT else activations(plain, role)
+        weights = 0.0 if role == WEIGHT_GRADIENT else activations(plain, role) - first
         assert activations(adapted, role) - weights == pytest.approx(thin)
     more = activations(adapted, FORWARD) - activations(plain, FORWARD)
     sums = more - thin
@@ -374,6 +376,30 @@ def test_adapters_move_activations_once_and_leave_the_weights_without_gradients(
     assert narrow < sums < wide
     assert not IS_PRODUCT[adapted.kind[adapted.role == WEIGHT_GRADIENT]].any()
     assert OPTIMIZER not in adapted.role
+
+
+def test_the_backward_pass_ends_at_the_first_adapter() -> None:
+    """That of linear layers behind a convolution: so do labels and the roofline bound."""
+    graph = maps()
+    conv = len(graph) - 1
+    outputs = graph.operators[conv].output_shapes[0]
+    flat = Operator("reduce", "aten.mean", (outputs,), ((1, outputs[1]),), 0, {}, (conv,))
+    dense = [
+        Operator("linear", "aten.mm", ((1, outputs[1]),), ((1, outputs[1]),), 4096, {}, (at,))
+        for at in (conv + 1, conv + 2)
+    ]
+    graph = replace(graph, operators=(*graph.operators, flat, *dense))
+    adapted, whole = (
+        replace(own, workload=replace(own.network, graph=graph))
+        for own in (step(lora_rank=4), step())
+    )
+    kernels, labels = labelled_kernels(adapted)
+    later = [label for label in labels if label.startswith("gradient of")]
+    assert len(kernels) == len(labels) and len(later) == 1 and "aten.mm" in later[0]
+    forward = query_table(ask(graph=graph).network).flops.sum()
+    last = 2.0 * 8 * outputs[1] ** 2
+    assert query_table(adapted.network).flops.sum() == pytest.approx(forward + last)
+    assert query_table(whole.network).flops.sum() > 2.9 * forward
 
 
 def test_weights_in_four_bits_are_converted_in_every_pass_that_reads_them() -> None:

@@ -115,6 +115,21 @@ def test_attention_is_as_fast_as_its_instructions(tokens: int) -> None:
     assert attention_s("deepspeed", b200) <= attention_s("deepspeed", H100)
 
 
+def test_attention_in_fp8_is_at_its_peak_and_in_frameworks_with_transformer_engine() -> None:
+    """Twice as fast as in 16 bits on Blackwell."""
+    b200 = CATALOG.get("b200-sxm-180gb")
+    usual, fp8 = (
+        LlmTraining(LLAMA, 131_072, 8, 8, attention=own)  # type: ignore[arg-type]
+        for own in ("flash", "flash-fp8")
+    )
+    parts = [step_work(run, b200, Layouts.of(run)).parts for run in (usual, fp8)]
+    assert parts[0]["attention"] == pytest.approx(2.0 * parts[1]["attention"])
+    assert parts[0]["linear"] == parts[1]["linear"]
+    for run, device in ((fp8, A100), (replace(fp8, framework="fsdp"), H100)):
+        with pytest.raises(UnanswerableQuery, match=r"attention = (flash-)?fp8"):
+            sheet_of(run, device)
+
+
 def test_products_reach_what_was_measured_of_an_architecture() -> None:
     """51 % of the peak on an MI300X, 60 % on an MI325X, 80 % on an H100."""
     run = LlmTraining(LLAMA, 4096, 64, 8)
@@ -222,6 +237,8 @@ def test_trained_weights_are_all_weights_over_the_devices() -> None:
         (TrainingLayout(schedule="zb-h1"), "zb-h1 needs pipeline above 1"),
         (TrainingLayout(pipeline=2, schedule="zb-v"), "zb-v needs .* virtual_stages = 2"),
         (TrainingLayout(pipeline=2, virtual_stages=2, schedule="zb-h2"), "virtual_stages = 1"),
+        (TrainingLayout(pipeline=1, schedule="dualpipe"), "dualpipe needs an even pipeline .1"),
+        (TrainingLayout(pipeline=8, micro_batch=8, schedule="dualpipe"), "twice as many .8"),
         (TrainingLayout(pipeline=8, virtual_stages=8), "34 layers|32 layers"),
         (TrainingLayout(shard_devices=3), "shard_devices = 3"),
     ],
@@ -401,6 +418,17 @@ def test_zero_bubble_schedules_hold_what_qi_et_al_publish(pipeline: int) -> None
             table = Layouts.of(run, [layout])
             flying = groups_in_flight(table, (pipeline, virtual, code))[0] / virtual
             assert flying.max() == min(most, table.micro_batches[0])
+
+
+def test_dualpipe_holds_two_copies_and_one_micro_batch_more() -> None:
+    """Table 2 of arXiv 2412.19437; both devices that have a stage shard its optimizer states."""
+    run = LlmTraining(replace(LLAMA, vocabulary=0), 4096, 64, 8)
+    one, dual = (
+        memory(run, TrainingLayout(pipeline=4, schedule=own)) for own in ("zb-h1", "dualpipe")
+    )
+    for name, times in (("weights", 2.0), ("gradients", 2.0), ("optimizer", 1.0)):
+        assert getattr(dual, name) == pytest.approx(times * getattr(one, name)), name
+    assert dual.activations == pytest.approx(one.activations * 5 / 4, rel=0.01)
 
 
 def test_the_first_stage_of_zb_v_holds_embeddings_and_head() -> None:

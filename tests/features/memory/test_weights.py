@@ -25,10 +25,10 @@ from forerun.features.memory.weights import (
     NothingToAdapt,
     casts_when_gathered,
     graph_weights,
-    head_of,
     parameters,
     reserved_by_stream,
 )
+from forerun.features.operators.adapters import head_of
 from tests.features.configurations import LAYERS, VOCABULARY, WIDTH, traced
 
 # Weights are counted once, constants are none, and adapters stand where they are asked for.

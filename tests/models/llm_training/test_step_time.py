@@ -298,6 +298,24 @@ def test_gradients_of_weights_fill_the_bubble_of_a_step(schedule, filled, recomp
     assert step_ms(LlmTrainingStep(), adapted) == pytest.approx(step_ms(LlmTrainingStep(), plain))
 
 
+def test_dualpipe_waits_as_published_and_hides_messages_of_experts() -> None:
+    """(p / 2 - 1) (F&B + B - 3 W), with B twice F: table 2 of arXiv 2412.19437."""
+    layout = TrainingLayout(pipeline=4, schedule="dualpipe")
+    run = LlmTraining(replace(MODELS[2], vocabulary=0), 4096, 64, 4, layout)
+    parts = LlmTrainingStep().predict([query(run)])[0].breakdown_ms
+    stage = (sum(parts.values()) - parts["bubble"] - parts["optimizer"]) / 64
+    waiting = stage * 5 / 3 - 3 * parts["linear"] / 64 / 3
+    assert parts["bubble"] == pytest.approx((4 / 2 - 1) * waiting, rel=1e-6)
+    experts = LlmTraining(named_language_model("deepseek-v3"), 4096, 512, 64)
+    sent = [
+        LlmTrainingStep().predict([query(replace(experts, layout=own))])[0].breakdown_ms
+        for own in (
+            TrainingLayout(pipeline=4, expert=16, schedule=one) for one in ("1f1b", "dualpipe")
+        )
+    ]
+    assert sent[1]["expert_messages"] < 0.7 * sent[0]["expert_messages"]
+
+
 @pytest.mark.parametrize("schedule", ["zb-h1", "zb-h2"])
 def test_one_micro_batch_passes_all_stages_forwards_and_back(schedule) -> None:
     """Only its own gradients of weights fill the bubble."""
@@ -439,14 +457,22 @@ def test_nothing_is_faster_with_its_states_on_the_host(framework: str) -> None:
 
 
 def test_formats_that_a_device_lacks_are_said(fitted: LlmTrainingStep) -> None:
-    """Products in FP8 on an A100 are those in 16 bits, which is no measured run."""
-    run = replace(made_up_rows().queries[0].llm_training, precision="fp8")
-    on_a100, on_h100 = (
-        " ".join(map(str, fitted.predict([query(run, name)])[0].limits))
-        for name in ("a100-sxm-80gb", "h100-sxm-80gb")
+    """Products in bfloat16 on a V100 are those in 32 bits, of five to six times the time."""
+    bf16, fp16 = (
+        replace(made_up_rows().queries[0].llm_training, precision=own) for own in ("bf16", "fp16")
     )
-    assert "no fp8 peak" in on_a100
-    assert "no fp8 peak" not in on_h100
+    on_v100, on_a100 = (
+        " ".join(map(str, fitted.predict([query(bf16, name)])[0].limits))
+        for name in ("v100-sxm2-32gb", "a100-sxm-80gb")
+    )
+    assert "no bf16 peak" in on_v100
+    assert "no bf16 peak" not in on_a100
+    times = [
+        LlmTrainingStep().predict([query(own, "v100-sxm2-32gb")])[0].breakdown_ms["linear"]
+        for own in (bf16, fp16)
+    ]
+    peaks = CATALOG.get("v100-sxm2-32gb").peak_tflops
+    assert times[0] / times[1] == pytest.approx(peaks["fp16"] / peaks["fp32"])
 
 
 def test_a_framework_that_was_not_measured_on_the_architecture_is_said(

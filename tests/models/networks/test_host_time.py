@@ -151,7 +151,8 @@ def test_what_runs_again_is_dispatched_again():
 
     assert seconds(accumulation=4) == pytest.approx(4 * seconds())
     assert seconds(checkpoint_blocks=True) == pytest.approx(seconds() * (1 + 1 / 3.6))
-    assert seconds(lora_rank=4) == pytest.approx(seconds() * (20 + 2 * 10) / 20)
+    own = (20 + 2.6 * 19) / 3.6  # the first layer, with an adapter, has no backward pass
+    assert seconds(lora_rank=4) == pytest.approx(seconds() * (own + 2 * 10) / 20)
     assert seconds(lora_rank=64) == seconds(lora_rank=4)
 
 

@@ -168,7 +168,7 @@ def query_of(row: Row, model: LanguageModel, catalog: DeviceCatalog) -> Query:
         layout,
         precision=row["precision"],
         framework=row["framework"],
-        attention="eager" if row["framework"] in BEFORE_CORE else "flash",
+        attention="eager" if row["framework"] in BEFORE_CORE else row.get("attention", "flash"),
         lora_rank=int(row["lora_rank"]),
         cluster=Cluster(8, network) if network > 0 else Cluster(),
     )

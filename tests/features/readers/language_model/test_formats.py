@@ -8,7 +8,7 @@ from forerun.data.device import DeviceCatalog
 from forerun.data.errors import UnreadableModel
 from forerun.data.language_models.kernel import ProductFormat
 from forerun.data.language_models.weights import BYTES
-from forerun.data.number_formats import FORMATS, PRODUCTS
+from forerun.data.number_formats import FORMATS, PRODUCTS, trained_in
 from forerun.data.training_options import FrozenFormat
 from forerun.data.workload import WeightFormat
 from forerun.features.readers.language_model.quantization import with_formats
@@ -48,6 +48,17 @@ def test_a_format_has_the_same_bytes_wherever_it_is_asked_for():
 )
 def test_products_are_in_the_best_precision_that_the_device_has(name, device, precision):
     assert FORMATS[name].precision_on(DeviceCatalog.load().get(device)) == precision
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "precision"),
+    [("bf16", "v100", "fp32"), ("fp16", "v100", "fp16"), ("mxfp8", "b200", "fp8")],
+)
+def test_training_runs_half_precision_at_the_fp32_rate_of_devices_without_it(
+    name, device, precision
+):
+    """Narrower formats are refused there, as frameworks do."""
+    assert trained_in(name, DeviceCatalog.load().get(device)) == precision
 
 
 def test_keys_and_values_have_a_format_of_their_own():

@@ -423,14 +423,35 @@ def test_sequences_longer_than_the_model_takes_are_said(home):
 
 
 def test_a_format_that_the_device_lacks_and_lengths_beyond_the_model_are_lines_of_the_answer(home):
-    """A100s have no fp8 units; some of the sequences are short."""
-    run = {"precision": "fp8", "devices": 8, "lengths": ["4096,1", "200000,1"]}
-    answer = forerun.llm_training("llama-3.1-8b", device="a100", sequence_tokens=200_000, **run)
+    """V100s have no bf16 units; some of the sequences are short."""
+    run = {"precision": "bf16", "devices": 64, "lengths": ["4096,1", "200000,1"]}
+    answer = forerun.llm_training("llama-3.1-8b", device="v100", sequence_tokens=200_000, **run)
     for line in (
-        "the spec sheet has no fp8 peak: the bf16 peak is used",
+        "the spec sheet has no bf16 peak; its fp32 peak is used: fp16 is faster",
         "sequences are longer than the 131,072 tokens of the model's configuration",
     ):
         assert line in str(answer).splitlines() and line in answer.limits
+
+
+def test_a_device_without_bf16_trains_in_fp16_where_nothing_is_given(home):
+    """As Transformers do on a T4; the script says so too."""
+    run = {"lora_rank": 8, "frozen_weights": "nf4", "sequence_tokens": 2048}
+    plan = forerun.training_plan("llama-3.1-8b", device="t4", devices=1, **run)
+    assert "precision fp16, as t4 has no bf16 units" in plan.content.chosen
+    assert "compute_dtype=torch.float16" in plan.content.script
+    newer = forerun.training_plan("llama-3.1-8b", device="a100", devices=1, **run)
+    assert "compute_dtype=torch.bfloat16" in newer.content.script
+
+
+@pytest.mark.parametrize(("device", "given"), [("v100", "fp8"), ("a100", "fp8"), ("h100", "nvfp4")])
+def test_frameworks_refuse_a_format_without_its_units(home, device, given):
+    """Transformer Engine: "Device compute capability 8.9 or higher required for FP8 execution"."""
+    said = f"precision = {given}: frameworks train in it only on devices with"
+    with pytest.raises(InputError, match=said):
+        forerun.llm_training("llama-3.1-8b", device=device, precision=given)
+    if given == "fp8":
+        network = forerun.predict("resnet18", device=device, precision=given, phase="training")
+        assert said in network.missing["latency_ms"]
 
 
 def test_what_kernels_answer_comes_with_its_command_as_a_network(home, tmp_path, capsys):

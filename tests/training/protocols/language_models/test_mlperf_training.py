@@ -32,6 +32,8 @@ def test_a_system_becomes_a_run_of_its_gpus(rows):
     assert (query.device.name, run.devices, run.precision) == ("h200-sxm-141gb", 8, "fp8")
     assert (run.sequence_tokens, run.layout.micro_batch, run.micro_batches) == (8192, 2, 1)
     assert rows.values["latency_ms"][0] == 1100.0
+    attention = {one.llm_training.precision: one.llm_training.attention for one in rows.queries}
+    assert attention == {"fp8": "flash", "nvfp4": "flash-fp8"}
 
 
 def test_every_system_is_scored_by_benchmark_and_by_gpu_whatever_was_seen(bundle, rows):
