@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from itertools import product
+from itertools import chain
 from math import ceil, fsum, inf, isclose, log2
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from forerun.data.errors import BadRequest, InputError, UnanswerableQuery, in_fi
 from forerun.data.errors import UnknownLanguageModel as UnknownModel
 from forerun.data.grid_carbon import Grid, grid_of
 from forerun.data.language_models.deployment import Pool, RequestLoad
-from forerun.data.language_models.engine_formats import not_run
+from forerun.data.language_models.engine_formats import awq_not_run, not_run
 from forerun.data.language_models.model import LanguageModel
 from forerun.data.list_prices import list_price, priced_devices
 from forerun.data.query import Operation, Query
@@ -247,7 +247,7 @@ def _question(asked: LlmPlanIn, device_named: DeviceNamed, in_use: InUse) -> _Qu
                   None if spot.usd_per_device_hour is None else spot)
         )  # fmt: skip
         names[device.name] = one.model_dump(mode="json")["device"]
-    not_searched = _not_run(asked, models, stocks)
+    stocks, not_searched = _runnable(asked, models, stocks)
     by_vcpus = asked.objective == "price" and asked.max_usd_per_hour is None and not asked.mix
     if by_vcpus and all(one.vcpus and one.usd_per_device_hour is None for one in stocks):
         asked = asked.model_copy(update={"objective": "vcpus"})
@@ -288,21 +288,30 @@ def _check_kinds(asked: LlmPlanIn, tails: Iterable[str], kinds: Set[str]) -> Non
             )
 
 
-def _not_run(
+def _runnable(
     asked: LlmPlanIn, models: Iterable[LanguageModel], stocks: Sequence[Stock]
-) -> list[str]:
-    """Why the engine does not run some formats on some devices.
+) -> tuple[list[Stock], list[str]]:
+    """The devices on which the engine runs some format, and why it does not run others.
 
     Raises:
         UnanswerableQuery: it runs none on any.
     """
-    pairs = product(models, stocks)
-    reasons = [not_run(asked.engine.name, stock.device, model) for model, stock in pairs]
-    found = [why for why in dict.fromkeys(reasons) if why is not None]
-    if all(reasons):
+    checks = [not_run, awq_not_run] if set(asked.formats or ()) == {"awq"} else [not_run]
+    reasons = [
+        [
+            next(
+                filter(None, (check(asked.engine.name, one.device, own) for check in checks)), None
+            )
+            for own in models
+        ]
+        for one in stocks
+    ]
+    found = [why for why in dict.fromkeys(chain(*reasons)) if why is not None]
+    kept = [one for one, why in zip(stocks, reasons, strict=True) if not all(why)]
+    if not kept:
         raise UnanswerableQuery(f"{'; '.join(found)}.")
-    alone = filter(None, (no_link(one.device) for one in stocks))
-    return found + [f"replicas of several devices, as {why}" for why in alone]
+    alone = filter(None, (no_link(one.device) for one in kept))
+    return kept, found + [f"replicas of several devices, as {why}" for why in alone]
 
 
 def _model(asked: LlmPlanIn, weights: str) -> LanguageModel:
