@@ -165,11 +165,11 @@ def test_formats_that_the_engine_does_not_run_are_not_searched_and_refused(adapt
     fault = asked(adapting, {**own, "devices": devices[:1], "formats": ["fp8"]}, 422)
     assert fault["detail"] == f"{why}."
     four_bits = {**own, "formats": ["awq"]}
-    why = "vllm runs weights of AWQ from compute capability 7.5 on, and v100-sxm2-16gb has 7.0"
+    of_awq = "vllm runs weights of AWQ from compute capability 7.5 on, and v100-sxm2-16gb has 7.0"
     plan = asked(adapting, four_bits)
     assert {one["device"] for one in plan["best"]} == {"a100-sxm-80gb"}
-    assert plan["not_searched"] == [why]
-    assert asked(adapting, {**four_bits, "devices": devices[:1]}, 422)["detail"] == f"{why}."
+    assert plan["not_searched"] == [of_awq]
+    assert asked(adapting, {**four_bits, "devices": devices[:1]}, 422)["detail"] == f"{of_awq}."
     content = {"model": {"name": FEW["model"], "quantization": "fp8"}, "device": devices[0]}
     content |= {"requests_per_s": 1, "input_tokens": 500, "output_tokens": 100}
     answer = adapting.post("/v1/llm/estimate", json=content).json()
