@@ -149,7 +149,7 @@ class UnknownDevice(InputError):
         )
 
 
-LIKE: Final = 0.55
+LIKE: Final = 0.58
 """Likeness of names from which one is suggested; .05 less where they begin with the same letter."""
 
 

@@ -476,7 +476,10 @@ def test_every_gpu_with_a_row_of_profiles_has_slices_of_each():
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
-        *[(name, None) for name in ("grace", "m4-max", "spark", "threadripper", "snapdragon")],
+        *[
+            (name, None)
+            for name in ("grace", "m4-max", "m2-ultra", "spark", "threadripper", "raspberry-pi-4")
+        ],
         *[("orin", "jetson-orin-nx-16gb"), ("5090-ti", "rtx-5070-ti"), ("mi300", "mi300x")],
         *[("h20-141", "h20"), ("xeon", "xeon-gold-6330"), ("p100-sxm", "p100-sxm2-16gb")],
     ],
