@@ -26,7 +26,7 @@ CACHE_BYTES = 2.0**24
 """Assumed share per core of the last-level cache if unknown."""
 
 SHARED = ("near_weights", "far_weights", "near_bytes", "far_bytes")
-FIXED = ("product_node", "other_node", "run")
+FIXED = ("product_node", "other_node", "run", "join")
 COLUMNS: tuple[tuple[str, str], ...] = (
     *((kind, term) for kind in PRODUCTS for term in ("flops", "read", "written")),
     *((kind, "values") for kind in OTHERS),
@@ -35,8 +35,10 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 )
 """(kind, term) of each amount of work."""
 _PLACE = {column: place for place, column in enumerate(COLUMNS)}
+JOIN = COLUMNS.index(("fixed", "join"))
+"""Products, whose threads wait for each other at the end; a single thread does not wait."""
 UNITS: Column = np.array(
-    [{"flops": 1e-10, "run": 5e-6, "product_node": 2e-6, "other_node": 1e-6}.get(
+    [{"flops": 1e-10, "run": 5e-6, "product_node": 2e-6, "other_node": 1e-6, "join": 4e-6}.get(
         term, 2e-10 if kind in PRODUCTS or term == "values" else 5e-11
     ) for kind, term in COLUMNS]
 )  # fmt: skip
@@ -123,4 +125,5 @@ def _amounts(node: CpuNode, factor: float, far: float, cache_bytes: float) -> Co
     amounts[_PLACE["memory", "far_bytes"]] = max(0.0, moved - cache_bytes)
     fixed = "product_node" if node.kind in PRODUCTS else "other_node"
     amounts[_PLACE["fixed", fixed]] = 1.0
+    amounts[JOIN] = amounts[_PLACE["fixed", "product_node"]]
     return amounts

@@ -73,30 +73,35 @@ def on_part_of_processor(
 def at_threads(
     estimates: Mapping[str, Estimate], query: Query, in_use: InUse
 ) -> tuple[dict[str, Estimate], list[Limit]]:
-    """The estimates of a network at the query's thread count, and the limit that states this.
+    """The estimates of a network on a CPU at the query's threads, and the limit that states this.
 
-    The ratio to all cores is that of a forward pass in ONNX Runtime. Nothing changes where that
-    predictor gives the answer itself, or where the user measured the device.
+    The estimates fall with the peak of all cores, starting from the CPUs of `MEASURED_CORES` that
+    trained them. The ratio to the time at the query's threads is that of a forward pass in ONNX
+    Runtime. Nothing changes where that predictor gives the answer itself, or where the user
+    measured the device.
     """
     cores = query.device.compute_units
     parts = {part.name: part for part in predictors_in(in_use.loaded.predictor)}
     scaling = parts.get(ON_PROCESSORS)
     if query.device.kind != "cpu" or query.device in in_use.rows or scaling is None:
         return dict(estimates), []
-    threads = None if cores is None else query.software.threads_on(cores)
-    if cores is None or threads is None or threads >= cores or LATENCY not in estimates:
+    if cores is None or LATENCY not in estimates:
         return dict(estimates), []
     if not isinstance(query.workload, Network) or scaling.answers(query):
         return dict(estimates), []
+    asked, known = query.software.threads_on(cores) or cores, min(MEASURED_CORES, cores)
+    if asked == cores == known:
+        return dict(estimates), []
     forward = replace(query.network, precision="fp32", phase="inference")
+    updates = [{"runtime": "onnxruntime", "threads": threads} for threads in (asked, known)]
     runs = [
         replace(query, workload=forward, software=query.software.model_copy(update=update))
-        for update in ({"runtime": "onnxruntime"}, {"runtime": "onnxruntime", "threads": cores})
+        for update in updates
     ]
-    some, every = scaling.predict(runs).values[LATENCY].tolist()
-    message = f"on {threads} of {cores} cores, the time scales as measured in ONNX Runtime"
+    some, reference = scaling.predict(runs).values[LATENCY].tolist()
+    message = f"on {asked} of {cores} cores, the time scales with threads as in ONNX Runtime"
     scaled = {
-        name: _times(estimates[name], max(1.0, some / every))
+        name: _times(estimates[name], max(1.0, some / reference * cores / known))
         for name in (LATENCY, ENERGY)
         if name in estimates
     }
@@ -150,6 +155,8 @@ def _times(estimate: Estimate, ratio: float) -> Estimate:
 
 METRICS = ("latency_ms", "power_w", "energy_j", "utilisation")
 LARGEST_SHARE = 0.5
+MEASURED_CORES = 14
+"""Cores of both CPUs on which PyTorch was measured (`timm_bench`)."""
 """Share of unknown operators above which metrics that depend on time are withheld."""
 _NAMES_LISTED = 5
 

@@ -48,9 +48,6 @@ from forerun.models.processors.rates import (
 
 PLAIN_CORE_TFLOPS = 0.1
 """fp32 peak of one core of the CPUs in the training set: 32 FLOPs per cycle at about 3 GHz."""
-SHEET_KNOWN = 0.5
-"""Factor on the standard deviation common to all rates if the sheet gives the peak per core:
-peaks of the catalogue's cores explain three quarters of the variance."""
 ESTIMATED = "derived: estimated from"
 
 
@@ -134,23 +131,20 @@ def _structure(key: GraphKey) -> str:
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 
-def sheet_shift(device: Device) -> tuple[Column, float]:
-    """Shift of the prior mean of log seconds per unit, and factor on its common deviation.
+def sheet_shift(device: Device) -> Column:
+    """Shift of the prior mean of log seconds per unit, (2 * COUNT,), zero for the slopes.
 
     Figures estimated from measurements are ignored, because the measurements are used directly.
-
-    Returns:
-        (2 * COUNT,) shift, zero for the slopes; factor, `SHEET_KNOWN` or 1.
     """
     shift = np.zeros(2 * COUNT)
     peak = device.peak_tflops.get("fp32")
     estimated = _is_estimated(device, "peak_tflops.fp32")
     if peak is None or device.compute_units is None or estimated:
-        return shift, 1.0
+        return shift
     slower = log(PLAIN_CORE_TFLOPS / (peak / device.compute_units))
     for index, (_, term) in enumerate(COLUMNS):
         shift[index] = slower if term == "flops" else slower / 2
-    return shift, SHEET_KNOWN
+    return shift
 
 
 def _is_network(query: Query) -> bool:
@@ -270,8 +264,8 @@ ENOUGH_NETWORKS = 5
 """Measured networks from which the rates count as the device's own."""
 _RARE = 0.15
 """Share of the time in node kinds without training rows above which a limit is reported."""
-_THREAD_SLOPES = {"flops": -0.6, "fixed": 0.2}
-_WIDE = StandardDeviations(0.7, 0.5, 0.5, 0.7, 0.2)
+_THREAD_SLOPES = {"flops": -0.65, "fixed": 0.0, "join": 0.35}
+_WIDE = StandardDeviations(0.7, 0.5, 0.5, 0.7, 0.6)
 """Prior deviations around `UNITS` when fitting: much wider than differences between CPUs, so that
 the data dominate."""
 
@@ -320,11 +314,16 @@ class CpuLatency(StoredPredictor):
 
         Args:
             measurements: networks and operators with `latency_ms`, networks with
-                `peak_memory_mib`; NaN is ignored.
+                `peak_memory_mib`; NaN is ignored. Rows of other frameworks than ONNX Runtime only
+                teach how the time falls with the threads.
         """
         start = np.concatenate([np.log(UNITS * 1e3), _slopes()])
+        own = np.array([q.software.framework == "onnxruntime" for q in measurements.queries])
+        own |= not own.any()
+        scaling = _by_device(measurements.take(np.flatnonzero(~own)))
+        measurements = measurements.take(np.flatnonzero(own))
         rows = _by_device(measurements)
-        prior = fitted_prior(list(rows.values()), start, _WIDE)
+        prior = fitted_prior(list(rows.values()), start, _WIDE, list(scaling.values()))
         fitted = replace(
             self, prior=prior, memory=self.memory.fit(measurements), devices={}, factor=HALF_WIDTH
         )
@@ -419,11 +418,11 @@ class CpuLatency(StoredPredictor):
     def _posterior(self, query: Query) -> RatePosterior:
         assert self.prior is not None
         cache: dict[Any, RatePosterior] = self.__dict__["_posteriors"]
-        shift, known = sheet_shift(query.device)
+        shift = sheet_shift(query.device)
         key = (query.device.name, float(shift[0]))
         if key not in cache:
             rows = self.devices.get(query.device.name, NO_ROWS)
-            cache[key] = RatePosterior(self.prior, rows, shift, known)
+            cache[key] = RatePosterior(self.prior, rows, shift)
         return cache[key]
 
     def _calibration(self, query: Query) -> tuple[float, float]:
@@ -477,7 +476,10 @@ NO_ROWS = latency_rows([])
 
 def _slopes() -> Column:
     """Initial change of log seconds per unit with each doubling of threads, (COUNT,)."""
-    terms = [("flops" if k in PRODUCTS else "fixed" if k == "fixed" else "") for k, _ in COLUMNS]
+    terms = [
+        ("flops" if k in PRODUCTS else t if t == "join" else "fixed" if k == "fixed" else "")
+        for k, t in COLUMNS
+    ]
     return np.array([_THREAD_SLOPES.get(term, -0.3) for term in terms])
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from forerun.data.columns import Column, Columns, Mask, Matrix, Names, groups_of
-from forerun.features.processors.work import COLUMNS, PRODUCTS
+from forerun.features.processors.work import COLUMNS, JOIN, PRODUCTS
 from forerun.models.adaptation.support_set import most_informative
 from forerun.models.gaussian_process.regression import Posterior, same, squared_exponential
 
@@ -36,11 +36,11 @@ class StandardDeviations:
     """Standard deviations of log seconds per unit over CPUs, and of the residual.
 
     They were chosen by leave-one-out errors on the networks of the collection, without networks of
-    the evaluation. Deviations over CPUs cannot be estimated on one machine: among cores made since
-    2014, peak arithmetic differs by a factor of 4 and bandwidth by 3 (the catalogue's sheets).
+    the evaluation.
 
     Attributes:
-        device: effect of a CPU common to all rates.
+        device: effect of a CPU common to all rates. With sheets for 28 CPUs of ncnn's benchmark,
+            the median log errors of a CPU have a standard deviation of 0.46.
         family: effect on the rates of arithmetic, of memory, or of fixed times.
         kind: effect on the rates of one kind of operator.
         column: effect on a single rate.
@@ -55,19 +55,15 @@ class StandardDeviations:
     family: float = 0.25
     kind: float = 0.2
     column: float = 0.25
-    slope: float = 0.15
+    slope: float = 0.1
     mixture: float = 0.08
     structure: float = 0.08
     reach: float = 0.3
     operator: float = 0.2
 
-    def covariance(self, known: float = 1.0) -> Matrix:
-        """Covariance of log seconds per unit, then of slopes, shape (2 * COUNT, 2 * COUNT).
-
-        Args:
-            known: factor on `device`, below 1 if a sheet gives the speed of the CPU.
-        """
-        rates = np.full((COUNT, COUNT), (known * self.device) ** 2)
+    def covariance(self) -> Matrix:
+        """Covariance of log seconds per unit, then of slopes, shape (2 * COUNT, 2 * COUNT)."""
+        rates = np.full((COUNT, COUNT), self.device**2)
         rates += self.family**2 * same(_FAMILY, _FAMILY)
         rates += self.kind**2 * same(_KIND, _KIND) + self.column**2 * np.eye(COUNT)
         slopes = self.slope**2 / 2 * (1.0 * same(_FAMILY, _FAMILY) + np.eye(COUNT))
@@ -122,9 +118,9 @@ class RatePrior:
     uncertainty: Column
     deviations: StandardDeviations = StandardDeviations()
 
-    def covariance(self, known: float) -> Matrix:
-        """Covariance of the rates of a CPU; `known` as in `StandardDeviations.covariance`."""
-        return self.deviations.covariance(known) + np.diag(self.uncertainty**2)
+    def covariance(self) -> Matrix:
+        """Covariance of the rates of a CPU."""
+        return self.deviations.covariance() + np.diag(self.uncertainty**2)
 
 
 @dataclass(frozen=True)
@@ -135,13 +131,11 @@ class RatePosterior:
         prior: prior over CPUs.
         rows: measured rows; may be empty.
         shift: (2 * COUNT,) shift of the prior's mean from the spec sheet.
-        known: factor on the prior's `device` deviation, since the sheet explains part of it.
     """
 
     prior: RatePrior
     rows: RateRows
     shift: Column
-    known: float = 1.0
 
     @cached_property
     def centre(self) -> Column:
@@ -193,7 +187,7 @@ class RatePosterior:
 
     @cached_property
     def _rates(self) -> Matrix:
-        return self.prior.covariance(self.known)
+        return self.prior.covariance()
 
     def _covariance(self, one: RateRows, other: RateRows, centre: Column) -> Matrix:
         """Covariance of n and m rows in the model linearised at `centre`, shape (n, m)."""
@@ -229,7 +223,9 @@ class RatePosterior:
 
     def unit_ms(self, doublings: float) -> Column:
         """Milliseconds of one unit of each column of work at 2**doublings threads, (COUNT,)."""
-        return np.exp(self.centre[:COUNT] + doublings * self.centre[COUNT:])
+        unit_ms: Column = np.exp(self.centre[:COUNT] + doublings * self.centre[COUNT:])
+        unit_ms[JOIN] *= doublings > 0.0
+        return unit_ms
 
     def most_informative(self, queried: RateRows, count: int) -> list[int]:
         """Positions of the rows whose measurement lowers the summed variance most, best first.
@@ -258,7 +254,12 @@ class RatePosterior:
         return np.array(errors), np.array(deviations)
 
 
-def fitted_prior(rows: Sequence[RateRows], start: Column, wide: StandardDeviations) -> RatePrior:
+def fitted_prior(
+    rows: Sequence[RateRows],
+    start: Column,
+    wide: StandardDeviations,
+    scaling: Sequence[RateRows] = (),
+) -> RatePrior:
     """The prior whose mean is the average of the training CPUs' rates.
 
     The rates of each CPU are estimated with a wide prior around `start`.
@@ -267,6 +268,8 @@ def fitted_prior(rows: Sequence[RateRows], start: Column, wide: StandardDeviatio
         rows: rows of each training CPU.
         start: (2 * COUNT,) log milliseconds per unit, and slopes.
         wide: standard deviations of the wide prior.
+        scaling: rows of further CPUs under another runtime, whose median slopes replace those of
+            the training CPUs; their rates are not used.
     """
     zeros = np.zeros(2 * COUNT)
     start_prior = RatePrior(start, zeros, wide)
@@ -274,18 +277,26 @@ def fitted_prior(rows: Sequence[RateRows], start: Column, wide: StandardDeviatio
     for device_rows in rows:
         posterior = RatePosterior(start_prior, device_rows, zeros)
         centres.append(posterior.centre)
-        covariance = start_prior.covariance(1.0)
+        covariance = start_prior.covariance()
         gain = covariance @ _linearised(device_rows, posterior.centre)[1].T
         variances.append(posterior.posterior.variance(gain, covariance.diagonal()))
-    variance = np.mean(variances, axis=0) / len(rows)
+    mean = np.mean(centres, axis=0)
     # A rate without information in the rows stays at `start`; its uncertainty is capped at 0.3.
-    return RatePrior(np.mean(centres, axis=0), np.minimum(np.sqrt(variance), 0.3))
+    uncertainty = np.minimum(np.sqrt(np.mean(variances, axis=0) / len(rows)), 0.3)
+    if scaling:
+        around = RatePrior(np.concatenate([mean[:COUNT], start[COUNT:]]), zeros, wide)
+        others = [RatePosterior(around, each, zeros).centre[COUNT:] for each in scaling]
+        mean[COUNT:] = np.median(others, axis=0)
+        uncertainty[COUNT:] = np.std(others, axis=0) / len(others) ** 0.5
+    return RatePrior(mean, uncertainty)
 
 
 def _times(rows: RateRows, centre: Column) -> Matrix:
     """Milliseconds of each column of work, shape (n, COUNT)."""
     seconds = centre[:COUNT] + rows.doublings[:, None] * centre[COUNT:]
-    return rows.amounts * np.exp(seconds)
+    times: Matrix = rows.amounts * np.exp(seconds)
+    times[rows.doublings == 0.0, JOIN] = 0.0
+    return times
 
 
 def _linearised(rows: RateRows, centre: Column) -> tuple[Column, Matrix]:

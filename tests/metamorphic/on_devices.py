@@ -315,7 +315,11 @@ def _on_processors(grid: Grid) -> dict[Run, float]:
 
 @law
 def threads_matter_up_to_the_cores(grid: Grid) -> Iterator[Compared]:
-    """More threads are not slower, one is slower than all, and none help beyond the cores."""
+    """Up to eight, more threads are not slower; one is slower than all; none help beyond the cores.
+
+    Beyond eight, threads may wait longer for each other than they gain: of ncnn's runs on 64
+    threads, some are 2.5 times as slow as on 32 (`edge_networks`).
+    """
     for device in _some_processors(grid):
         cores = device.compute_units or 1
         powers = 2 ** np.arange(int(np.log2(cores)) + 1)
@@ -331,7 +335,8 @@ def threads_matter_up_to_the_cores(grid: Grid) -> Iterator[Compared]:
                     same = abs(times[-1] / times[counts.index(cores)] - 1.0)
                     yield f"{more}: as {cores} threads", max(same, _ratio(slow, fast, 1.0)) - 1e-6
                 else:
-                    yield f"{more} against {few.threads}", _ratio(fast, slow, 1.0 + 1e-3)
+                    most = 1.0 + 1e-3 if more.threads <= 8 else 2.0
+                    yield f"{more} against {few.threads}", _ratio(fast, slow, most)
             if cores > 1 and run.batch > 1:
                 yield f"{asked[0]} against {cores}", _ratio(1.2 * times[-1], times[0], 1.0)
 

@@ -34,6 +34,7 @@ def test_a_small_network_by_hand(factor):
         ("fixed", "product_node"): 1.0,
         ("fixed", "other_node"): 1.0,
         ("fixed", "run"): 1.0,
+        ("fixed", "join"): 1.0,
     }
 
 

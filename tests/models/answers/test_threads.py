@@ -1,16 +1,22 @@
 """Instances of one run on a processor share its memory bandwidth and its last cache."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forerun.data.device import DeviceCatalog
 from forerun.data.graph import Operator, OperatorGraph
+from forerun.data.named.networks import network_named
 from forerun.data.query import Query
 from forerun.data.software import Software
 from forerun.data.workload import Network
-from forerun.models.answers.answer import with_instances
+from forerun.models.answers.answer import at_threads, with_instances
+from forerun.models.answers.served_models import InUse
+from forerun.models.artifact.sealed_folder import bundled
 from forerun.models.prediction import Estimate
+from forerun.models.router import predictors_in
 
 SIDE = 8192
 XEON = DeviceCatalog.load().get("xeon-platinum-8480-plus")
@@ -57,3 +63,31 @@ def test_instances_that_say_no_threads_share_the_cores():
     assert Software(instances=14).threads_on(56) == 4
     assert Software(instances=14, threads=2).threads_on(56) == 2
     assert Software().threads_on(56) is None
+
+
+def eager_ms(cores, threads=None):
+    """The answer for PyTorch on `threads` of equal cores, where all of them were answered 2 ms."""
+    device = XEON.model_copy(
+        update={"compute_units": cores, "peak_tflops": {"fp32": 0.2 * cores}, "l2_mib": 32.0}
+    )
+    query = Query(Network(network_named("resnet18")), device, Software(threads=threads))
+    found, limits = at_threads({"latency_ms": Estimate(2.0, 1.0, 4.0)}, query, InUse(bundled()))
+    assert bool(limits) == (found["latency_ms"].value != 2.0)
+    return found["latency_ms"].value, query
+
+
+@pytest.mark.parametrize(("cores", "threads"), [(56, 4), (56, 1), (14, 4), (8, 2)])
+def test_pytorch_loses_as_much_by_fewer_threads_as_onnx_runtime(cores, threads):
+    scaling = {p.name: p for p in predictors_in(bundled().predictor)}["cpu_latency"]
+    most = min(14, cores)
+    (few, query), (many, _) = eager_ms(cores, threads), eager_ms(cores, most)
+    runs = [
+        replace(query, software=Software(runtime="onnxruntime", threads=n)) for n in (threads, most)
+    ]
+    few_ms, many_ms = scaling.predict(runs).values["latency_ms"]
+    assert few / many == pytest.approx(few_ms / many_ms)
+
+
+def test_pytorch_was_measured_on_14_cores_and_gains_less_than_in_proportion_by_more():
+    assert eager_ms(14)[0] == eager_ms(8)[0] == 2.0
+    assert eager_ms(56)[0] > 1.5 * 2.0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from forerun.features.processors.work import COLUMNS
+from forerun.features.processors.work import COLUMNS, JOIN
 from forerun.models.processors.rates import (
     COUNT,
     RatePosterior,
@@ -35,8 +35,8 @@ def rows(amounts, log_ms=None, structures=None, doublings=None, sizes=None, nois
     )
 
 
-def posterior(known, mean=MEAN, known_factor=1.0):
-    return RatePosterior(RatePrior(mean, ZEROS), known, ZEROS, known_factor)
+def posterior(known, mean=MEAN):
+    return RatePosterior(RatePrior(mean, ZEROS), known, ZEROS)
 
 
 def place(kind, term):
@@ -52,11 +52,10 @@ def test_rates_have_in_common_what_their_processor_family_and_kind_have():
     assert found[gemm, read] == pytest.approx(0.5**2 + 0.25**2 + 0.2**2)
     assert found[gemm, conv] == pytest.approx(0.5**2 + 0.25**2)
     assert found[gemm, softmax] == found[softmax, run] == found[gemm, run] == 0.5**2
-    assert SPREAD.covariance(known=0.5)[gemm, run] == pytest.approx(0.25**2)
     assert (found[:COUNT, COUNT:] == 0).all(), "slopes do not depend on rates"
     slopes = found[COUNT:, COUNT:]
-    assert slopes[gemm, gemm] == pytest.approx(0.15**2)
-    assert slopes[gemm, conv] == pytest.approx(0.15**2 / 2)
+    assert slopes[gemm, gemm] == pytest.approx(0.1**2)
+    assert slopes[gemm, conv] == pytest.approx(0.1**2 / 2)
     assert slopes[gemm, softmax] == 0.0
     assert np.linalg.eigvalsh(found).min() > 0
 
@@ -155,6 +154,31 @@ def test_what_was_measured_already_is_not_informative():
     assert posterior(known).most_informative(queried, 1) == [1]
 
 
+def test_threads_join_at_the_end_of_a_product_unless_there_is_one():
+    joined = rows([100.0, 100.0, 100.0], doublings=[0.0, 1.0, 3.0])
+    joined.amounts[:, JOIN] = 50.0
+    alone, two, eight = np.exp(posterior(joined.take([])).predict(joined)[0])
+    plain = np.exp(posterior(joined.take([])).predict(rows([100.0] * 3, doublings=[0, 1, 3]))[0])
+    assert alone == pytest.approx(plain[0])
+    assert two - plain[1] == pytest.approx(50.0 * np.exp(-3.5))
+    assert eight - plain[2] == pytest.approx(50.0 * np.exp(-4.5))
+    unit_ms = posterior(joined.take([])).unit_ms
+    assert unit_ms(0.0)[JOIN] == 0.0 < unit_ms(1.0)[JOIN]
+
+
+def test_other_processors_teach_how_times_fall_with_threads_and_no_rates():
+    amounts, threads = np.linspace(10.0, 100.0, 40), np.tile([0.0, 1.0, 2.0, 3.0], 10)
+    own = rows(amounts, np.log(amounts) - 3.0)
+    others = [
+        rows(amounts, np.log(amounts) - 5.0 + s * threads, doublings=threads)
+        for s in (-0.2, -0.3, -0.6)
+    ]
+    found = fitted_prior([own], MEAN, SPREAD, others)
+    assert found.mean[:COUNT] == pytest.approx(fitted_prior([own], MEAN, SPREAD).mean[:COUNT])
+    assert found.mean[COUNT + GEMM] == pytest.approx(-0.3, abs=0.05)
+    assert 0.05 < found.uncertainty[COUNT + GEMM] < 0.15
+
+
 def test_duplicates_are_left_out():
     doubled = rows([10.0, 20.0, 10.0], [1.0, 2.0, 1.0], ["a", "b", "a"])
     assert doubled.unique().structures.tolist() == ["a", "b"]
@@ -170,5 +194,5 @@ def test_the_prior_is_the_mean_over_processors_and_unsure_where_nothing_was_seen
     unseen = place("fixed", "run")
     assert found.uncertainty[unseen] == pytest.approx(0.3)
     assert (found.uncertainty <= 0.3).all()
-    added = found.covariance(1.0) - found.deviations.covariance(1.0)
+    added = found.covariance() - found.deviations.covariance()
     assert np.diag(added) == pytest.approx(found.uncertainty**2)
