@@ -28,7 +28,7 @@ CHECKED = (
 )
 """Packages and modules whose annotations give shapes."""
 
-CHECKED_CALLS = 20
+CHECKED_CALLS = 3
 _calls: Counter[object] = Counter()
 
 

@@ -26,7 +26,7 @@ from forerun.service.settings import Settings
 
 pytestmark = pytest.mark.slow
 
-QUESTIONS = 200
+QUESTIONS = 80
 GPUS = ("h100-sxm-80gb", "h200-sxm-141gb", "a100-sxm-80gb", "l4", "l40s", "t4", "rtx-4090")
 GPUS += ("mi300x",)
 PROCESSORS = ("xeon-platinum-8380", "epyc-7742")

@@ -15,7 +15,7 @@ CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "c
 TIMED = ("tests/benchmarks/",)
 MAY_READ_CLOCKS = {
     *("tests/waiting.py", "tests/data/collectors/fake_gpu.py"),
-    *("tests/soak/__main__.py", "tests/reload/__main__.py"),
+    "tests/soak/__main__.py",
     "tests/service/http/test_bounded_json.py",
 }
 """What polls until something holds, a device whose counters move with time, what asks a server for

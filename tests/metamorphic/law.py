@@ -194,12 +194,15 @@ def value(answer: Answer | None, metric: str = LATENCY) -> float | None:
 
 @cache
 def milliseconds(grid: Grid) -> Mapping[Run, float]:
-    """Latency of each run of a grid on each GPU with a sheet, as far as it is answered."""
+    """Latency of each run of a grid on each GPU with a sheet, as far as it is answered.
+
+    Where a grid names its networks, those after the first run on every third GPU.
+    """
     found: dict[Run, float] = {}
-    for network in chosen(grid):
+    for place, network in enumerate(chosen(grid)):
         runs = [
             Run(network, device.name, precision, batch, mode)
-            for device in gpus()
+            for device in (gpus()[place::3] if place and grid.networks else gpus())
             for precision in grid.precisions
             for mode in ("eager", "compiled", "reduce-overhead", "training")
             for batch in grid.batches

@@ -32,15 +32,14 @@ def fits(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """FORERUN_HOME with made-up bundles of all datasets."""
+def home(once):
+    """FORERUN_HOME with made-up bundles of all datasets, which no test writes to."""
     from tests.training.toy_bundles import write_bundles
 
-    home = tmp_path_factory.mktemp("home")
+    folder = once("bundles", write_bundles)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FORERUN_HOME", str(home))
-        write_bundles(home)
-        yield home
+        patch.setenv("FORERUN_HOME", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

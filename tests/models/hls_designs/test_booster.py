@@ -105,9 +105,13 @@ class TestDesignBoostContract(PredictorContract):
         return [*measured([16, 32]).queries[:3], *measured(NEW).queries[:3]]
 
 
+@lru_cache(maxsize=1)
+def adapted() -> DesignBoost:
+    return fitted().adapt(measured(NEW).take(range(0, 60, 3)))
+
+
 class TestAdaptedDesignBoostContract(PredictorContract):
-    def make(self):
-        return fitted().adapt(measured(NEW).take(range(0, 60, 3)))
+    make = staticmethod(adapted)
 
     def queries(self):
         return [*measured([16, 32]).queries[:2], *measured(NEW).queries[:4]]

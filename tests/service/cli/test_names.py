@@ -39,35 +39,32 @@ def asked_over_http(path, body):
         return client.post(path, json=body)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["hf:me/vit", "me/vit"])
-def test_a_network_of_the_cache_is_answered_alike_through_every_door(forerun, name):
-    pytest.importorskip("transformers")
-    own = package.predict(name, device="l4", precision="fp16").latency_ms.value
-    words = ("predict", name, "--device", "l4", "--precision", "fp16")
-    assert forerun.json(*words)["metrics"]["latency_ms"]["value"] == pytest.approx(own, rel=1e-9)
-    workload = {"kind": "network", "graph": name, "precision": "fp16"}
-    answer = asked_over_http("/v1/predict", {"workload": workload, "device": "l4"}).json()
-    assert answer["metrics"]["latency_ms"]["value"] == pytest.approx(own, rel=1e-9)
+IN_A_SERVICE = """
+import json, sys
+from fastapi.testclient import TestClient
+from forerun.service.http.app import create_app
+from forerun.service.settings import Settings
+with TestClient(create_app(Settings.load())) as client:
+    for name in ("hf:me/vit", "me/vit"):
+        workload = {"kind": "network", "graph": name, "precision": "fp16"}
+        answer = client.post("/v1/predict", json={"workload": workload, "device": "l4"})
+        print(answer.json()["metrics"]["latency_ms"]["value"])
+print("torch" in sys.modules)
+"""
 
 
 @pytest.mark.slow
-def test_the_service_answers_about_a_network_of_the_cache_without_importing_torch(
-    tmp_path, monkeypatch
-):
+def test_a_network_of_the_cache_is_answered_alike_through_each_door(forerun, tmp_path, monkeypatch):
+    """The service, in a process of its own, does not import torch."""
     pytest.importorskip("transformers")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    script = (
-        "import sys\n"
-        "from fastapi.testclient import TestClient\n"
-        "from forerun.service.http.app import create_app\n"
-        "from forerun.service.settings import Settings\n"
-        "asked = {'workload': {'kind': 'network', 'graph': 'hf:me/vit'}, 'device': 'l4'}\n"
-        "with TestClient(create_app(Settings.load())) as client:\n"
-        "    print(client.post('/v1/predict', json=asked).status_code, 'torch' in sys.modules)\n"
-    )
-    said = finished([sys.executable, "-c", script]).stdout
-    assert said.splitlines()[-1] == "200 False"
+    *served, torch = finished([sys.executable, "-c", IN_A_SERVICE]).stdout.splitlines()[-3:]
+    assert torch == "False"
+    for name, by_service in zip(("hf:me/vit", "me/vit"), map(float, served), strict=True):
+        own = package.predict(name, device="l4", precision="fp16").latency_ms.value
+        words = ("predict", name, "--device", "l4", "--precision", "fp16")
+        by_command = forerun.json(*words)["metrics"]["latency_ms"]["value"]
+        assert [by_command, by_service] == pytest.approx([own, own], rel=1e-9)
 
 
 @needs_zoo

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from forerun.data.bundle import Bundle
+from forerun.service import cli
 from forerun.service.adaptation.collecting import keep_graph
 from forerun.service.cli.evaluate import _columns, _print
 from tests.models.recorded_cpu import PUBLISHED, TABLE, built_graph
@@ -79,13 +80,26 @@ def test_an_imported_table_is_listed_and_described(forerun, mine):
     assert mine.table("runs")["peak_memory_mib"].min() == pytest.approx(1024 * 0.516)
 
 
-@pytest.fixture
-def entry(forerun, mine, tmp_path):
-    """An entry of `table_boost` under `unseen_device`, of two metrics."""
-    folder = tmp_path / "entry"
-    words = ("evaluate", "mine", "--protocol", "unseen_device", "--entry", folder)
-    forerun.ok(*words)
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A folder with a home that has the table `mine`, and its entry of `table_boost`."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    table = str(settings_table(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORERUN_HOME", str(folder / "home"))
+        for words in (
+            ["data", "import", table, "--name", "mine", "--rest", "setting"],
+            ["evaluate", "mine", *HELD_OUT, "--entry", str(folder / "entry")],
+        ):
+            cli.app(words, standalone_mode=False)
     return folder
+
+
+@pytest.fixture
+def entry(forerun, evaluated, tmp_path):
+    """An entry of `table_boost` under `unseen_device`, of two metrics."""
+    shutil.copytree(evaluated, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "entry"
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -31,7 +30,7 @@ from forerun.training.protocols import DATASET_PROTOCOLS, protocols_of_dataset
 from forerun.training.protocols.protocol import DatasetProtocols, Fold, Task, held_out_rows
 from tests.devices import CATALOG
 from tests.training.leaderboard.toy_protocols import ToyProtocols, measured
-from tests.training.toy_bundles import NOT_IN_TOYS
+from tests.training.toy_bundles import NOT_IN_TOYS, toy_folds
 
 # Evaluation: folds pooled, seeds averaged, seen rows left out, shots never scored.
 #
@@ -233,11 +232,9 @@ def refits(home, nothing_bundled):
     return Refits(nothing_bundled)
 
 
-@cache
 def folds_of(dataset):
-    protocols = protocols_of_dataset(dataset)
     try:
-        return protocols, list(protocols.checked_folds(find(dataset, None), CATALOG))
+        return protocols_of_dataset(dataset), toy_folds(dataset)
     except NOT_IN_TOYS as error:
         pytest.skip(f"made-up rows of {dataset}: {error}")
 

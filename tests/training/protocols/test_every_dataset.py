@@ -21,7 +21,7 @@ from forerun.data.split import LeakedRows
 from forerun.training.evaluation.refit import digest
 from forerun.training.protocols import DATASET_PROTOCOLS, TRAINING_PARTS, protocols_of_dataset
 from tests.devices import CATALOG
-from tests.training.toy_bundles import NOT_IN_TOYS, write_bundles
+from tests.training.toy_bundles import NOT_IN_TOYS, toy_folds, write_bundles
 
 PINNED = Path(__file__).with_name("pinned.json")
 MADE_UP = {cls().name for cls in DATASETS}
@@ -65,7 +65,7 @@ def of_dataset(name):
             if known and source is protocols:
                 seen = {key: sorted({*column})[::2] for key, column in rows.groups.items()}
     folds = {}
-    for fold in attempted(lambda: list(protocols.checked_folds(bundle, CATALOG))):
+    for fold in attempted(lambda: toy_folds(name)):
         own = folds.setdefault(getattr(fold, "protocol", fold), [])
         if not isinstance(fold, str):
             keys = {key: sorted(values) for key, values in fold.without.items()}
@@ -95,7 +95,7 @@ def test_rows_folds_and_tasks_are_as_they_were(name, home):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_held_out_row_among_training_rows_is_noticed(name, home, monkeypatch):
     protocols, bundle = protocols_of_dataset(name), find(name)
-    folds = attempted(lambda: list(protocols.checked_folds(bundle, CATALOG)))
+    folds = attempted(lambda: toy_folds(name))
     checked = [fold for fold in folds if not isinstance(fold, str) and fold.without]
     if not checked:
         pytest.skip("made-up rows have no fold that holds out groups")
@@ -112,8 +112,7 @@ def test_a_held_out_row_among_training_rows_is_noticed(name, home, monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tasks_fit_their_rows(name, home):
-    protocols, bundle = protocols_of_dataset(name), find(name)
-    folds = attempted(lambda: list(protocols.checked_folds(bundle, CATALOG)))
+    folds = attempted(lambda: toy_folds(name))
     for task in (task for fold in folds if not isinstance(fold, str) for task in fold.tasks):
         rows = task.held_out
         assert len(rows)

@@ -1,1 +1,0 @@
-"""Promotions and rollbacks under load: `python -m tests.reload`."""
