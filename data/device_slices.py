@@ -35,7 +35,7 @@ BOARDS: Final[Mapping[str, str]] = _FACTS["boards"]
 PART: Final = "a part of "
 """Begin of the caveat of a slice or share."""
 IN_TURNS: Final = "times assume that nothing else uses its compute units and bandwidth"
-_PART: Final = re.compile(r"mig|\d(?:gb|c|q|mib|pct)", re.IGNORECASE)
+_PART: Final = re.compile(r"mig|\dg[.-]\d+gb|\d(?:c|q|mib|pct)(?:me)?\s*$", re.IGNORECASE)
 _NAME: Final = re.compile(
     rf"(?P<device>.+?)[ _-](?:mig[ _-](?P<any>\S+)|(?P<profile>{_BARE}))", re.IGNORECASE
 )

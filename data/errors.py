@@ -149,16 +149,20 @@ class UnknownDevice(InputError):
         )
 
 
+ALIKE: Final = 0.7
+"""Likeness of two words above which one may be the other, misspelt."""
 LIKE: Final = 0.55
 """Likeness of names from which one is suggested; .05 less where they begin with the same letter."""
 
 
 def _likeness(one: str, other: str) -> float:
-    """Likeness of two names, 0 to 1: the mean over both of that of each word to its nearest."""
+    """Likeness of two names, 0 to 1: the mean over both of that of each word to its nearest; 0
+    where no two words are alike, as of m2-ultra and mi25.
+    """
     first, second = (re.split("[ /-]+", name) for name in (one, other))
-    nearest = (max(map(_ratio, repeat(word), second)) for word in first)
-    backwards = (max(map(_ratio, repeat(word), first)) for word in second)
-    return (mean(nearest) + mean(backwards)) / 2
+    nearest = [max(map(_ratio, repeat(word), second)) for word in first]
+    backwards = [max(map(_ratio, repeat(word), first)) for word in second]
+    return (mean(nearest) + mean(backwards)) / 2 if max(nearest) > ALIKE else 0.0
 
 
 @lru_cache(maxsize=8192)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, model_validator
@@ -222,9 +223,14 @@ def lookup_key(name: str, *, brands: bool = True) -> str:
         >>> lookup_key("NVIDIA GeForce RTX 3090"), lookup_key("AMD_Instinct_MI100")
         ('rtx3090', 'mi100')
     """
+    key = _with_company(name)
+    before = (_BRAND if brands else _COMPANY).match(key)
+    return key if before is None else key[before.end() :]
+
+
+@lru_cache(maxsize=64)
+def _with_company(name: str) -> str:
     text = _TRADEMARK.sub("", name.lower())
     whole = _OTHER.sub("", _CPU_CLOCK.sub("", text) if "@" in text else text)
     key = whole.removesuffix("gpu").removesuffix("tensorcore") if whole.endswith("gpu") else whole
-    key = key or whole
-    before = (_BRAND if brands else _COMPANY).match(key)
-    return key if before is None else key[before.end() :]
+    return key or whole

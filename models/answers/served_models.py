@@ -12,6 +12,7 @@ from typing import Final, Self
 import numpy as np
 
 from forerun.data.device import Device
+from forerun.data.device_slices import no_link
 from forerun.data.measurements import Measurements
 from forerun.data.number_formats import FORMATS
 from forerun.data.query import Query
@@ -141,7 +142,6 @@ def too_heavy(query: Query) -> list[Limit]:
     taken, held = weights * FORMATS[model.weights].bytes / 2**30, count * query.device.memory_gib
     if taken <= held:
         return []
-    message = (
-        f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}: give more devices"
-    )
+    advice = no_link(query.device) or "give more devices"
+    message = f"weights alone take {taken:,.0f} GiB, the devices have {held:,.0f}: {advice}"
     return [Limit(message, PEAK_MEMORY, "refusal")]

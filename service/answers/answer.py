@@ -163,7 +163,8 @@ def estimated_all(queries: Sequence[Query], in_use: InUse) -> list[ServingOut | 
 
 def _served(own: Answer, in_use: InUse) -> ServingOut | InputError:
     if not own.trust:
-        why = next(iter(own.missing.values()))
+        refused = [limit.message for limit in own.limits if limit.severity == "refusal"]
+        why = next(iter((*refused, *own.missing.values())))
         return UnanswerableQuery(f"Nothing is answered: {why}.")
     query = own.query
     usual = DIFFUSION_MISSING if query.workload.kind == "diffusion" else MISSING

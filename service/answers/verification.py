@@ -25,7 +25,7 @@ from forerun.service.adaptation.held_out import key_of
 from forerun.service.adaptation.measurement_files import measured_row
 from forerun.service.schemas.measured_rows import MeasuredRow, as_measurements, queries_of
 from forerun.service.schemas.prediction import NetworkIn
-from forerun.service.stores.device_sheets import BadSheet, detected_cpu, this_cpu
+from forerun.service.stores.device_sheets import this_cpu
 from forerun.service.stores.devices import DeviceStore
 
 
@@ -54,10 +54,7 @@ def local_cpu(name: str, devices: DeviceStore) -> Device:
     try:
         device = devices.get(name)
     except UnknownDevice:
-        try:
-            return detected_cpu(name)
-        except BadSheet:
-            return this_cpu(name)
+        return this_cpu(name)
     if device.kind != "cpu":
         raise InputError(f"{name} is a {device.kind}; this measures the processor, as my-cpu.")
     return device
@@ -133,7 +130,8 @@ def checked(
     measured = as_measurements(rows, queries)
     total = measured if earlier is None else measured + earlier
     keys = [key_of(query) for query in total.queries]
-    described = device if device.has_sheet else _described(device)
+    is_named_alone = device.kind == "cpu" and not device.has_sheet
+    described = this_cpu(device.name) if is_named_alone else device
     results = []
     for row, query in zip(rows, queries, strict=True):
         before = _estimates(base, replace(query, device=described))
@@ -143,16 +141,6 @@ def checked(
         for name, value in row.measured().items():
             results.append((size, name, value, before.get(name), after.get(name)))
     return results
-
-
-def _described(device: Device) -> Device:
-    """A processor with a detected sheet in place of its name alone, where one is detected."""
-    if device.kind != "cpu":
-        return device
-    try:
-        return detected_cpu(device.name)
-    except BadSheet:
-        return device
 
 
 def _is_free(file: Path, sequence_length: int | None) -> bool:

@@ -88,8 +88,9 @@ def message_of(item: Mapping[str, Any], name_of: Callable[[str], str] = str) -> 
 
 
 def _field_names(kind: type[BaseModel]) -> set[str]:
-    """Names of the fields of all requests and answers that are in use."""
-    own = set(kind.model_fields) if kind.__module__.startswith("forerun.service.schemas") else set()
+    """Names of the fields of all requests that are in use."""
+    asked = kind.__module__.startswith("forerun.service.schemas") and kind.__name__[-3:] != "Out"
+    own = set(kind.model_fields) if asked else set()
     return own.union(*(_field_names(each) for each in kind.__subclasses__()))
 
 

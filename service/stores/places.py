@@ -6,6 +6,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pydantic import ValidationError
+
+from forerun.data.described import first_fault
 from forerun.data.errors import CannotStore, InputError, MissingExtra
 from forerun.service.log import log
 from forerun.service.settings import Settings
@@ -40,7 +43,8 @@ class StillInUse(InputError):
 
 def log_damage(path: Path, why: Exception) -> None:
     """Log a record that is left out because it cannot be read or does not hold what it should."""
-    log().error("a stored file is damaged and left out", file=str(path), why=str(why)[:500])
+    said = first_fault(why) if isinstance(why, ValidationError) else str(why)
+    log().error("a stored file is damaged and left out", file=str(path), why=said[:500])
 
 
 @dataclass(frozen=True)

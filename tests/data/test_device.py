@@ -476,7 +476,8 @@ def test_every_gpu_with_a_row_of_profiles_has_slices_of_each():
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
-        *[(name, None) for name in ("grace", "m4-max", "spark", "threadripper", "snapdragon")],
+        *[(name, None) for name in ("grace", "m4-max", "m2-ultra", "raspberry-pi-4", "snapdragon")],
+        *[("dgx-spak", "dgx-spark"), ("spark", "dgx-spark"), ("threadripper", None)],
         *[("orin", "jetson-orin-nx-16gb"), ("5090-ti", "rtx-5070-ti"), ("mi300", "mi300x")],
         *[("h20-141", "h20"), ("xeon", "xeon-gold-6330"), ("p100-sxm", "p100-sxm2-16gb")],
     ],
@@ -485,11 +486,13 @@ def test_a_name_is_suggested_where_its_words_are_similar_and_none_where_nothing_
     with pytest.raises(UnknownDevice, match=r"`forerun devices add SHEET\.yaml` adds") as error:
         CATALOG.get(name)
     assert next(iter(error.value.did_you_mean), None) == nearest
+    assert all(map(CATALOG.find, error.value.did_you_mean))
     assert ("and none of a similar name" in str(error.value)) == (nearest is None)
 
 
 def test_a_product_is_its_chip():
     assert CATALOG.get("NVIDIA DGX Spark").name == CATALOG.get("dgx-spark").name == "gb10"
+    assert CATALOG.get("grace-hopper").name == "gh200-96gb"
 
 
 def test_a_profile_that_a_gpu_lacks_is_refused_with_those_that_it_has():

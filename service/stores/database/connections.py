@@ -344,7 +344,8 @@ class FileDatabase(Database):
     content_bytes = func.length(cast(RECORDS.c.content, LargeBinary))
 
     def __init__(self, home: Path) -> None:
-        self._home, self._file = home, home.absolute() / FILE
+        self._home, self._made, self._is_made = home, home.absolute() / FILE, False
+        self._file = self._made
         self._copy: Path | None = None
         self._making = Lock()
         self._seen: object = None
@@ -360,7 +361,16 @@ class FileDatabase(Database):
     @property
     def problem(self) -> CannotStore | None:
         """What would prevent a write."""
+        if self._is_gone:
+            return CannotStore(
+                f"Nothing was stored: {FILE} in the folder {HOME} was moved or deleted. Put it "
+                "back, or restart to begin with an empty one; questions are answered meanwhile."
+            )
         return obstacle(self._home, HOME)
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._is_made and not self._made.exists()
 
     def look_at_times(self) -> None:
         """Look, unless the file is as it was at the last look."""
@@ -379,16 +389,16 @@ class FileDatabase(Database):
 
     def _before(self, is_write: bool) -> None:
         problem = self.problem
-        if is_write and problem is not None:
+        if problem is not None and (is_write or self._is_gone):
             raise problem
         with self._making:
-            file = self._home.absolute() / FILE
+            file = self._made
             if not file.exists() and problem is None:
                 with writing_to(HOME):
                     _make(file, self._home)
             elif not file.exists():
                 file = self._copied()
-            self._file = file
+            self._file, self._is_made = file, self._is_made or file == self._made
 
     def _copied(self) -> Path:
         """A database of the files in a folder that cannot be written; it ends with this object."""

@@ -60,6 +60,16 @@ def test_weights_that_do_not_fit_have_no_rate(service):
     assert not any("weights alone" in line for line in enough["limits"])
 
 
+@pytest.mark.parametrize("device", ["h100-sxm-80gb-mig-1g-10gb", "l4-12c"])
+def test_slices_and_shares_are_answered_without_lengths_as_far_as_weights_fit(service, device):
+    found = asked(service, LLM, device=device, model={"total_parameters": 1.2e9})["metrics"]
+    assert found["tokens_per_s"]["value"] > 0
+    refused = service.post(LLM, json={**EXAMPLE_LLM, "device": device})
+    detail = refused.json()["detail"]
+    assert "Nothing is answered: weights alone take 15 GiB" in detail
+    assert "no link joins one" in detail
+
+
 def test_no_rate_is_faster_than_weights_can_be_read(service):
     """Eight billion weights of two bytes are read 209 times a second at 3,352 GB/s."""
     model = {"total_parameters": 8e9, "max_sequences": 1}

