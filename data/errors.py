@@ -157,12 +157,12 @@ LIKE: Final = 0.55
 
 def _likeness(one: str, other: str) -> float:
     """Likeness of two names, 0 to 1: the mean over both of that of each word to its nearest; 0
-    where no two words are alike, as of m2-ultra and mi25.
+    where none of several words is alike, as of m2-ultra and mi25.
     """
     first, second = (re.split("[ /-]+", name) for name in (one, other))
     nearest = [max(map(_ratio, repeat(word), second)) for word in first]
     backwards = [max(map(_ratio, repeat(word), first)) for word in second]
-    return (mean(nearest) + mean(backwards)) / 2 if max(nearest) > ALIKE else 0.0
+    return (mean(nearest) + mean(backwards)) / 2 if len(first) == 1 or max(nearest) > ALIKE else 0.0
 
 
 @lru_cache(maxsize=8192)
