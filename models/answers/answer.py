@@ -10,7 +10,7 @@ and always as a single instance.
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite, prod
+from math import exp, hypot, inf, isfinite, log, prod
 from typing import Final
 
 import numpy as np
@@ -52,6 +52,7 @@ from forerun.models.answers.wording import in_words, readable
 from forerun.models.baselines.roofline import Roofline
 from forerun.models.equal_runs import run_key
 from forerun.models.limit import LATENCY, POWER, Limit
+from forerun.models.networks.host_time import OVERLAP
 from forerun.models.power.limit_response import ENERGY
 from forerun.models.prediction import Estimate, Prediction
 from forerun.models.predictor import Predictor
@@ -59,6 +60,8 @@ from forerun.models.router import Router, predictors_in
 
 ON_PROCESSORS: Final = "cpu_latency"
 """Name of the ONNX Runtime predictor; its module is not imported for queries about GPUs."""
+OF_AMD: Final = "amd_kernels"
+"""Name of the predictor of convolutions on AMD GPUs."""
 
 
 def on_part_of_processor(
@@ -108,6 +111,38 @@ def at_threads(
     return {**estimates, **scaled}, [Limit(message, LATENCY)]
 
 
+def with_measured_convolutions(
+    estimates: Mapping[str, Estimate], prediction: Prediction, query: Query, in_use: InUse
+) -> tuple[dict[str, Estimate], Prediction, list[Limit]]:
+    """The estimates and parts of a network on an AMD GPU whose convolutions take as long as those
+    that were measured, and the limit that states this.
+
+    Networks were measured on NVIDIA GPUs, convolutions also on AMD's: their times replace shorter
+    ones, unless the user measured the device. Their uncertainty widens the interval by their share.
+    """
+    parts, latency = dict(prediction.breakdown_ms), estimates.get(LATENCY)
+    experts = next((p for p in predictors_in(in_use.loaded.predictor) if p.name == OF_AMD), None)
+    on_amd = query.device.vendor == "amd" and query.device.kind == "gpu"
+    known = not on_amd or query.device in in_use.rows or not parts.get("conv")
+    if known or latency is None or experts is None or not isinstance(query.workload, Network):
+        return dict(estimates), prediction, []
+    conv, low, high = experts.convolutions_ms(query)  # type: ignore[attr-defined]
+    more = conv - parts["conv"]
+    if not more > 0.0:
+        return dict(estimates), prediction, []
+    sent = parts.get("messages", 0.0)
+    device = sum(parts.values()) - sent - parts.get("host", 0.0)
+    whole = sum(parts.values()) - sent
+    longer = (whole**OVERLAP - device**OVERLAP + (device + more) ** OVERLAP) ** (1.0 / OVERLAP)
+    parts |= {"conv": conv, "host": longer - device - more}
+    ratio, share = (longer + sent) / (whole + sent), conv / (longer + sent)
+    spread = share * log(conv / low), share * log(high / conv)
+    scaled = {n: _times(estimates[n], ratio, spread) for n in (LATENCY, ENERGY) if n in estimates}
+    message = "convolutions take as long as in AMD's library; networks were measured on NVIDIA GPUs"
+    limits = [Limit(message, LATENCY)]
+    return {**estimates, **scaled}, replace(prediction, breakdown_ms=parts), limits
+
+
 def with_instances(
     estimates: Mapping[str, Estimate], query: Query
 ) -> tuple[dict[str, Estimate], list[Limit]]:
@@ -143,13 +178,14 @@ def _memory_ms(query: Query, count: int) -> float:
     )
 
 
-def _times(estimate: Estimate, ratio: float) -> Estimate:
-    low, high = estimate.low, estimate.high
+def _times(estimate: Estimate, ratio: float, spread: tuple[float, float] = (0.0, 0.0)) -> Estimate:
+    """The estimate times a ratio that has an interval, whose log distances are independent."""
+    value, low, high = estimate.value, estimate.low, estimate.high
     return replace(
         estimate,
-        value=estimate.value * ratio,
-        low=None if low is None else low * ratio,
-        high=None if high is None else high * ratio,
+        value=value * ratio,
+        low=None if low is None else value * ratio * exp(-hypot(log(value / low), spread[0])),
+        high=None if high is None else value * ratio * exp(hypot(log(high / value), spread[1])),
     )
 
 
@@ -433,6 +469,9 @@ def _answer(
     hidden |= {} if is_measured else not_run(query)
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
     estimates, scaled = on_part_of_processor(at_level(estimates, query), query, in_use)
+    estimates, prediction, replaced = with_measured_convolutions(
+        estimates, prediction, query, in_use
+    )
     estimates = _within_bounds(estimates, case, in_use)
     # Measurements of this device by the user already include the pipeline factor.
     estimates = estimates if is_measured else of_pipeline(estimates, query)
@@ -440,7 +479,12 @@ def _answer(
     answered = [name for name in metrics if name in estimates]
     limits = tuple(
         limit
-        for source in (_limits(case, prediction, unknown), measured_above(estimates, query), scaled)
+        for source in (
+            _limits(case, prediction, unknown),
+            measured_above(estimates, query),
+            scaled,
+            replaced,
+        )
         for limit in source
         if (limit.metric == PEAK and limit.severity == "refusal")
         or any(_concerns(limit, name, query) for name in answered)

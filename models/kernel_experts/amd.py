@@ -21,6 +21,8 @@ from forerun.features.llm_kernels.families import (
 from forerun.features.llm_kernels.table import Chip, KernelGroup
 from forerun.features.operators.features import FEATURES, operator_features
 from forerun.features.operators.kinds import KIND_CODE
+from forerun.features.operators.query_table import query_table
+from forerun.features.operators.roofline import COMPUTE_PRECISION
 from forerun.features.operators.table import OperatorTable
 from forerun.models.gradient_boosting import BoosterBag
 from forerun.models.kernel_experts.family import BASE_ROWS, Family, Settings, thin
@@ -166,6 +168,22 @@ class AmdKernels(KernelLatency):
         width = np.exp(self.transfer.reach)
         return values, np.minimum(np.maximum(values / width, least), values), values * width
 
+    def convolutions_ms(self, query: Query) -> tuple[float, float, float]:
+        """Milliseconds of a network's convolutions by the fastest kernels of the library, without
+        gradients of weights, and the ends of their interval; 0 in formats in which none was
+        measured.
+        """
+        precision = COMPUTE_PRECISION[query.network.precision]
+        family = f"conv/{'fp32' if precision == 'tf32' else precision}"
+        table = query_table(query.network)
+        table = table.take(np.isin(table.kind, [KIND_CODE[kind] for kind in CONVOLUTIONS]))
+        if family not in self.families or not len(table):
+            return 0.0, 0.0, 0.0
+        group = _group(family, query.device, table, range(len(table)))
+        each = 1e3 / self.unit(group) * np.stack(self.answers_of(group))
+        value, low, high = (each @ table.repeat).tolist()
+        return value, low, high
+
     def _is_transferred(self, family: str, device: Device) -> bool:
         known = self.measured(family, device) or self.support.of(device) is not None
         return family.startswith("conv/") and not known
@@ -203,10 +221,14 @@ def amd_groups(queries: Sequence[Query]) -> Iterator[KernelGroup]:
 
 def _convolutions(family: str, queries: Sequence[Query], rows: Sequence[int]) -> KernelGroup:
     """Convolutions of one format on one device, forward or data-gradient."""
-    first = queries[rows[0]]
     kernels = [query.run for query in (queries[row] for row in rows)]
     table = OperatorTable.of(k.operator for k in kernels if isinstance(k, Kernel))
-    found = operator_features(table, first.device, first.run.precision, "conv")
+    return _group(family, queries[rows[0]].device, table, rows)
+
+
+def _group(family: str, device: Device, table: OperatorTable, rows: Sequence[int]) -> KernelGroup:
+    precision: Any = family.partition("/")[2]
+    found = operator_features(table, device, precision, "conv")
     backward = (table.kind == KIND_CODE["conv_transpose"]).astype(np.float64)
     found = replace(
         found,
@@ -217,8 +239,8 @@ def _convolutions(family: str, queries: Sequence[Query], rows: Sequence[int]) ->
     )
     return KernelGroup(
         family,
-        first.device,
-        tuple((Chip.of(first.device).position / SIMILAR).tolist()),
+        device,
+        tuple((Chip.of(device).position / SIMILAR).tolist()),
         np.array(rows, dtype=np.intp),
         np.full(len(rows), "other"),
         np.ones(len(rows)),

@@ -26,14 +26,10 @@ from forerun.models.conformal import group_weights, weighted_quantile
 from forerun.models.kernel_experts.operators import OperatorBoost
 from forerun.models.llm_training.rates import not_hidden
 from forerun.models.networks.device_time import DeviceTime
-from forerun.models.networks.host_time import TERMS, HostTime
+from forerun.models.networks.host_time import OVERLAP, TERMS, HostTime
 from forerun.models.prediction import OperatorTime, PredictionColumns, Predictions
 from forerun.models.predictor import SETTING, Predictor
 
-OVERLAP = 4.0
-"""Order of the norm that combines device and host time: where both are equal, the latency is 19 %
-longer than either. Published latencies of ResNet-50 rise as gradually around the batch size at
-which the device time overtakes the host time."""
 UNSURE = 2.0
 """Possible error factor of the time of messages between devices, which no network measured."""
 HOST_BOUND = 0.7
