@@ -471,7 +471,10 @@ class Walk(LoadedNetwork):
         out = self._finished(place, out, held)
         if keeping and place in self._kept_again:
             held.append(tape.hold(out))
-        copies += weights
+        if self._training:
+            copies += weights
+        else:
+            tape.release(*weights)
         tape.release(*made, *opened)
         return out, held
 
@@ -594,7 +597,11 @@ class Walk(LoadedNetwork):
         return [made.get(s, s) for s in sources], list(made.values())
 
     def _cast_weights(self, place: int) -> list[int]:
-        """16-bit copies of weights, which autocast keeps until the end of the pass."""
+        """16-bit copies of weights, which autocast keeps until the end of a training pass.
+
+        In `torch.inference_mode` it keeps none (GPT-2 XL takes 6.6 GiB, of which weights in 32 bits
+        are 5.8).
+        """
         if not self.autocast or self.graph.operators[place].kind not in _CAST_DOWN:
             return []
         return [

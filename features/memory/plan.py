@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from forerun.data.columns import Column, groups_of
+from forerun.data.device import Device
 from forerun.data.workload import InferenceSetup, Network, NumberFormat, Phase, TrainingSetup
 from forerun.features.caches import OPERATORS_KEPT, GraphKey, kept_by_graph
 from forerun.features.memory.allocator import (
@@ -310,21 +311,28 @@ def _unscaled(setup: TrainingSetup) -> TrainingSetup:
 
 CUBLAS_MIB: Final = (2 * 4096 + 8 * 16) / 1024
 """8,519,680 bytes: `:4096:2:16:8`, PyTorch's default without `CUBLAS_WORKSPACE_CONFIG`
-(`parseChosenWorkspaceSize` of the same file). From compute capability 9.0 on it is 32 MiB. That is
-ignored: architecture names are not features, and on such GPUs the additional 24 MiB are some
-thousandths of a network's memory."""
+(`parseChosenWorkspaceSize` of the same file)."""
+HIPBLAS_MIB: Final = 32.0
+LARGE_MIB: Final[Mapping[str, float]] = {
+    **dict.fromkeys(("hopper", "blackwell", "blackwell-ultra"), 32.0),
+    **dict.fromkeys(("cdna3", "cdna4"), 128.0),
+}
+"""The same function's default on architectures that have a larger one."""
 _PRODUCTS: Final = frozenset({"linear", "matmul", "attention"})
 
 
-def cublas_workspace_mib(network: Network) -> float:
+def cublas_workspace_mib(network: Network, device: Device) -> float:
     """MiB of cuBLAS workspaces in a run; 0 without matrix products.
 
     Args:
         network: a network in inference or in training.
+        device: the GPU that runs it.
     """
     if not _multiplies(GraphKey(network.graph)):
         return 0.0
-    return CUBLAS_MIB * (2 if network.phase == "training" else 1)
+    usual = HIPBLAS_MIB if device.vendor == "amd" else CUBLAS_MIB
+    each = LARGE_MIB.get(device.architecture or "", usual)
+    return each * (2 if network.phase == "training" else 1)
 
 
 @kept_by_graph()

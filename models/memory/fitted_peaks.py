@@ -41,6 +41,11 @@ GENERATES = Limit(
     PEAK_MEMORY,
     "note",
 )
+NO_COPIES = Limit(
+    "memory is that in torch.inference_mode; in torch.no_grad autocast keeps copies of the weights",
+    PEAK_MEMORY,
+    "note",
+)
 NO_DROPOUT = Limit(
     "dropout is not counted, because the graph has none; `dropout` adds it", PEAK_MEMORY, "note"
 )
@@ -139,7 +144,8 @@ def assumptions(query: Query) -> tuple[Limit, ...]:
     network = query.network
     if network.phase == "inference":
         generates = network.inference is None and is_causal(network.graph)
-        return (GENERATES,) if generates else ()
+        casts = network.precision in ("amp", "amp_bf16")
+        return (*((GENERATES,) if generates else ()), *((NO_COPIES,) if casts else ()))
     setup = network.training or TrainingSetup()
     leaves_out = setup.dropout is None and _leaves_dropout_out(GraphKey(network.graph))
     return (NO_DROPOUT,) if leaves_out else ()

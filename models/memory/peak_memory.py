@@ -181,7 +181,7 @@ class Memory(StoredPredictor):
         shift = self.shares.correction([q.device for q in queries], [_phase(q) for q in queries])
         mapped = self._peaks(queries, plans)
         # Library workspaces are inside the allocator; the affine map does not use them.
-        libraries = np.array([cublas_workspace_mib(query.network) for query in queries])
+        libraries = np.array([cublas_workspace_mib(q.network, q.device) for q in queries])
         reserved = np.array([plan.reserved for plan in plans]) + libraries
         peak = np.maximum(mapped + shift, reserved)
         outside = [self._why_outside(*pair) for pair in zip(queries, plans, strict=True)]

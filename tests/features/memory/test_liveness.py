@@ -76,8 +76,8 @@ def small_graphs(draw):
 
 
 def counted(graph, precision):
-    """Most bytes alive: while an operator runs, its operands, their casts, its result, and copies
-    of weights in 16 bits from all dense layers so far, which autocast keeps to the end.
+    """Most bytes alive: while an operator runs, its operands, their casts, its result, and the copy
+    of its weights in 16 bits, which autocast does not keep in `torch.inference_mode`.
     """
     ops, item, auto = graph.operators, ITEM[precision], precision == "amp"
     loaded = item * sum(op.parameter_elements for op in ops)
@@ -88,12 +88,10 @@ def counted(graph, precision):
         max((i for i, other in enumerate(ops) if place in other.inputs), default=len(ops))
         for place in range(len(ops))
     ]
-    items, copies, most = [], 0, loaded
+    items, most = [], loaded
     for place, op in enumerate(ops):
         wanted = {"linear": 2, "softmax": 4}.get(op.kind) if auto else None
-        if auto and op.kind == "linear":
-            copies += 2 * op.parameter_elements
-        casts = 0
+        casts = 2 * op.parameter_elements if auto and op.kind == "linear" else 0
         for source in op.inputs:
             if wanted is not None and items[source] != wanted:
                 casts += wanted * elements[source]
@@ -101,7 +99,7 @@ def counted(graph, precision):
             wanted = max((items[i] for i in op.inputs), default=item)
         items.append(wanted)
         alive = sum(items[i] * elements[i] for i in range(place + 1) if last[i] >= place)
-        most = max(most, loaded + copies + casts + alive)
+        most = max(most, loaded + casts + alive)
     return most
 
 

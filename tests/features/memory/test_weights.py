@@ -29,6 +29,7 @@ from forerun.features.memory.weights import (
     reserved_by_stream,
 )
 from forerun.features.operators.adapters import head_of
+from tests.devices import CATALOG
 from tests.features.configurations import LAYERS, VOCABULARY, WIDTH, traced
 
 # Weights are counted once, constants are none, and adapters stand where they are asked for.
@@ -271,6 +272,7 @@ def test_sums_with_weights_in_32_bits_are_in_32_bits_under_autocast():
 
 
 BYTES = 8_519_680
+A100 = CATALOG.get("a100")
 
 
 def network(kind, phase="inference"):
@@ -280,12 +282,19 @@ def network(kind, phase="inference"):
 
 @pytest.mark.parametrize(("phase", "handles"), [("inference", 1), ("training", 2)])
 def test_each_thread_that_multiplies_matrices_has_one(phase, handles):
-    assert cublas_workspace_mib(network("linear", phase)) * 2**20 == handles * BYTES
+    assert cublas_workspace_mib(network("linear", phase), A100) * 2**20 == handles * BYTES
+
+
+@pytest.mark.parametrize(
+    ("device", "mib"), [("h200", 32), ("b200", 32), ("mi300x", 128), ("mi210", 32)]
+)
+def test_some_architectures_have_a_larger_one(device, mib):
+    assert cublas_workspace_mib(network("linear"), CATALOG.get(device)) == mib
 
 
 @pytest.mark.parametrize("kind", ["elementwise", "conv", "pool"])
 def test_without_matrix_products_there_is_none(kind):
-    assert cublas_workspace_mib(network(kind)) == 0.0
+    assert cublas_workspace_mib(network(kind), A100) == 0.0
 
 
 # Options of parts that a network does not have are left out, and what it lacks is known.
