@@ -64,13 +64,16 @@ OF_AMD: Final = "amd_kernels"
 """Name of the predictor of convolutions on AMD GPUs."""
 
 
-def on_part_of_processor(
-    estimates: Mapping[str, Estimate], query: Query, in_use: InUse
-) -> tuple[dict[str, Estimate], list[Limit]]:
-    """The estimates at the query's threads and instances, and the limits that state this."""
+def on_device(
+    estimates: Mapping[str, Estimate], prediction: Prediction, query: Query, in_use: InUse
+) -> tuple[dict[str, Estimate], Prediction, list[Limit]]:
+    """The estimates and parts at the threads and instances of a processor, or with the convolutions
+    of an AMD GPU, and the limits that state this.
+    """
     found, of_threads = at_threads(estimates, query, in_use)
     found, of_instances = with_instances(found, query)
-    return found, [*of_threads, *of_instances]
+    found, prediction, replaced = with_measured_convolutions(found, prediction, query, in_use)
+    return found, prediction, [*of_threads, *of_instances, *replaced]
 
 
 def at_threads(
@@ -461,17 +464,11 @@ def _answer(
         return UnanswerableQuery(
             "The answer overflows; check the sizes and the figures of the spec sheet."
         )
-    short = below_a_launch(query, prediction.estimates.get(LATENCY))
-    hidden = {**short, **case.unpriced, **not_known(query)}
-    for limit in too_heavy(query):
-        hidden |= dict.fromkeys(prediction.estimates, limit.message)
     is_measured = query.device in in_use.rows
-    hidden |= {} if is_measured else not_run(query)
+    hidden = _hidden(case, prediction) | ({} if is_measured else not_run(query))
     estimates = {n: e for n, e in prediction.estimates.items() if n not in hidden}
-    estimates, scaled = on_part_of_processor(at_level(estimates, query), query, in_use)
-    estimates, prediction, replaced = with_measured_convolutions(
-        estimates, prediction, query, in_use
-    )
+    estimates = at_level(estimates, query)
+    estimates, prediction, scaled = on_device(estimates, prediction, query, in_use)
     estimates = _within_bounds(estimates, case, in_use)
     # Measurements of this device by the user already include the pipeline factor.
     estimates = estimates if is_measured else of_pipeline(estimates, query)
@@ -479,12 +476,7 @@ def _answer(
     answered = [name for name in metrics if name in estimates]
     limits = tuple(
         limit
-        for source in (
-            _limits(case, prediction, unknown),
-            measured_above(estimates, query),
-            scaled,
-            replaced,
-        )
+        for source in (_limits(case, prediction, unknown), measured_above(estimates, query), scaled)
         for limit in source
         if (limit.metric == PEAK and limit.severity == "refusal")
         or any(_concerns(limit, name, query) for name in answered)
@@ -507,6 +499,16 @@ def _answer(
         bound_ms=case.bound,
         unknown_operators=unknown,
     )
+
+
+def _hidden(case: _Case, prediction: Prediction) -> dict[str, str]:
+    """Metric -> the reason, where an estimate is not shown."""
+    query = case.query
+    hidden = below_a_launch(query, prediction.estimates.get(LATENCY))
+    hidden |= {**case.unpriced, **not_known(query)}
+    for limit in too_heavy(query):
+        hidden |= dict.fromkeys(prediction.estimates, limit.message)
+    return hidden
 
 
 def _concerns(limit: Limit, metric: str, query: Query) -> bool:
