@@ -1,6 +1,7 @@
 """Options that several commands share: the network, and how it is run and trained."""
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -216,10 +217,21 @@ def option_of(
     if part["type"] == "boolean":
         flags[0] += f"/--no-{flags[0].removeprefix('--')}"
     choices = f" ({', '.join(map(str, part['enum']))})" if "enum" in part else ""
+    if part["type"] == "number":
+        bounds |= {"parser": _number, "metavar": "<float>"}
     shown = typer.Option(*flags, help=f"{schema['description']}{choices}", **bounds)
     own = KINDS[part["type"]] if default not in (None, []) else KINDS[part["type"]] | None
     annotation = Annotated[own, shown]  # type: ignore[valid-type]
     return inspect.Parameter(name, KEYWORD, default=default or None, annotation=annotation)
+
+
+def _number(text: str | float) -> float:
+    """A number, which may end with K, M, B or T for thousands to trillions."""
+    found = re.fullmatch(r"(.+?)([KMBT]?)", str(text))
+    try:
+        return float(found[1]) * 1e3 ** (" KMBT".index(found[2] or " ")) if found else float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no number such as 0.5, 1e9, 300M or 15T.") from None
 
 
 def flag_of(name: str) -> str:

@@ -60,6 +60,7 @@ def _megatron(run: LlmTraining) -> str:
     switches = ["fp16" if run.precision == "fp16" else "bf16"]
     switches += ["sequence-parallel"] if own.sequence_parallel and own.tensor > 1 else []
     switches += ["use-distributed-optimizer"] if own.zero_stage == 1 else []
+    switches += ["fp8-dot-product-attention"] if run.attention == "flash-fp8" else []
     switches += ["optimizer-cpu-offload"] if own.offload == "optimizer" else []
     return _options(given, switches)
 

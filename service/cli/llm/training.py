@@ -30,6 +30,7 @@ SHORT: Final = {
     **{"tensor": ("tp",), "context_parallel": ("cp", "context"), "pipeline": ("pp",)},
     **{"virtual_stages": ("vpp",), "expert": ("ep",), "micro_batch": ("micro_batch_size",)},
     **{"global_batch": ("global_batch_size",), "sequence_tokens": ("seq_length",)},
+    "devices": ("gpus",),
 }
 """Option -> what training frameworks call it."""
 FRAMEWORK_OF: Final[dict[str, TrainingFramework]] = {

@@ -63,7 +63,7 @@ def test_every_argument_is_one_that_its_framework_publishes():
         for run in runs
         for form in (None, "nf4", "int8")
     ]
-    runs += [UNEVEN, SPREAD]
+    runs += [UNEVEN, SPREAD, replace(RUN, precision="fp8", attention="flash-fp8")]
     used = {name: set() for name in PUBLISHED}
     for run in runs:
         assert next(faults_of_layout(run, run.layout), None) is None

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from typer import BadParameter
 
 import forerun
 from forerun.data.device import DeviceCatalog
@@ -164,6 +165,16 @@ def test_what_fits_on_no_number_of_devices_is_one_line(adapting):
 def test_what_is_wrong_names_the_option_that_was_typed(command, options, said):
     with pytest.raises(InputError, match=said):
         command("train-step", *WORDS, *options)
+
+
+def test_numbers_may_end_with_a_letter_for_their_size(command):
+    days = [
+        command("train-step", *WORDS, "--tokens", tokens)["metrics"]["run_days"]["value"]
+        for tokens in ("1.5e12", "1.5T", "1500B")
+    ]
+    assert days[0] == days[1] == days[2] > 0
+    with pytest.raises(BadParameter, match="'1.5X' is no number such as"):
+        command("train-step", *WORDS, "--tokens", "1.5X")
 
 
 def test_a_model_by_its_configuration_is_one_by_its_name(client):
