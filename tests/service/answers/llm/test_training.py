@@ -173,7 +173,7 @@ def test_numbers_may_end_with_a_letter_for_their_size(command):
         for tokens in ("1.5e12", "1.5T", "1500B")
     ]
     assert days[0] == days[1] == days[2] > 0
-    with pytest.raises(BadParameter, match="'1.5X' is no number such as"):
+    with pytest.raises(BadParameter, match=r"'1\.5X' is no number such as"):
         command("train-step", *WORDS, "--tokens", "1.5X")
 
 
