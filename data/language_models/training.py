@@ -119,6 +119,8 @@ class TrainingLayout:
     """whether tensor-parallel devices also divide norms and residuals"""
     recompute: Recompute = "none"
     """what the backward pass computes again, to save memory"""
+    recompute_layers: Degree | None = None
+    """layers of each pipeline stage that recompute = full applies to; all when absent"""
     offload: Offload = "none"
     """what is kept in the host's memory"""
     schedule: Schedule = "1f1b"
@@ -241,6 +243,8 @@ def _faults_of_model(model: LanguageModel, layout: TrainingLayout, stage: int) -
             f"pipeline x virtual_stages = {groups} is more than the {layers} layers, embeddings "
             "and head."
         )
+    if layout.recompute_layers is not None and layout.recompute != "full":
+        yield "recompute_layers needs recompute = full."
     if layout.virtual_stages > 1 and layout.pipeline == 1:
         yield "virtual_stages needs pipeline above 1."
     held = 1 + (layout.schedule == "zb-v")

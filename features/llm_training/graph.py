@@ -46,7 +46,7 @@ def are_networks(run: LlmTraining, layouts: Layouts) -> Mask:
     if run.precision not in FORMATS or not is_decoder or not all(map(_is_plain, {*model.layers})):
         return np.zeros(len(layouts), dtype=np.bool_)
     divided = layouts.tensor * layouts.context * layouts.pipeline * layouts.expert
-    partly = layouts.recompute == RECOMPUTE.index("selective")
+    partly = (layouts.recompute == RECOMPUTE.index("selective")) | (layouts.recomputed < 1.0)
     return np.asarray((divided == 1) & (layouts.offload == OFFLOAD.index("none")) & ~partly)
 
 

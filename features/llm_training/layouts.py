@@ -7,6 +7,7 @@ from typing import Final, Self, get_args
 import numpy as np
 
 from forerun.data.columns import Column, Columns
+from forerun.data.language_models.model import LanguageModel
 from forerun.data.language_models.training import (
     LlmTraining,
     Offload,
@@ -37,6 +38,12 @@ DUAL: Final = 5.0 / 3.0
 """A forward and two backward passes, over a forward and a backward pass."""
 
 
+def recomputed_share(model: LanguageModel, layout: TrainingLayout) -> float:
+    """Share of the layers that the layout's `recompute` applies to."""
+    each = layout.recompute_layers
+    return 1.0 if each is None else min(1.0, each * layout.pipeline / len(model.layers))
+
+
 @dataclass(frozen=True, slots=True)
 class Layouts(Columns):
     """n layouts of one run; all columns have shape (n,) and fields of `TrainingLayout`.
@@ -47,6 +54,7 @@ class Layouts(Columns):
         shard: devices that hold one full copy of what is sharded, data- and context-parallel.
         sequence_parallel: 0 or 1.
         recompute, offload, schedule: positions in `RECOMPUTE`, `OFFLOAD` and `SCHEDULE`.
+        recomputed: share of the layers that `recompute` applies to.
     """
 
     tensor: Column
@@ -60,6 +68,7 @@ class Layouts(Columns):
     recompute: Column
     offload: Column
     schedule: Column
+    recomputed: Column
     data: Column
     micro_batches: Column
     shard: Column
@@ -72,18 +81,18 @@ class Layouts(Columns):
                 *(one.tensor, one.context, one.pipeline, one.virtual_stages, one.expert),
                 *(one.micro_batch, one.zero_stage, one.sequence_parallel),
                 *(RECOMPUTE.index(one.recompute), OFFLOAD.index(one.offload)),
-                SCHEDULE.index(one.schedule),
+                *(SCHEDULE.index(one.schedule), recomputed_share(run.model, one)),
                 one.shard_devices or 0,
             )
             for one in (layouts if layouts is not None else [run.layout])
         ]
-        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 12).T
+        columns = np.array(rows, dtype=np.float64).reshape(len(rows), 13).T
         tensor, context, pipeline, *_ = columns
         data = run.devices / (tensor * context * pipeline)
         micro_batches = run.global_batch / (data * columns[5])
-        shard = np.where(columns[11] > 0, columns[11], data * context)
+        shard = np.where(columns[12] > 0, columns[12], data * context)
         names = (f.name for f in fields(cls))
-        found = (*columns[:11], data, micro_batches, shard)
+        found = (*columns[:12], data, micro_batches, shard)
         return cls(**dict(zip(names, found, strict=True)))
 
     def __len__(self) -> int:
@@ -92,5 +101,6 @@ class Layouts(Columns):
     def passes(self, framework: TrainingFramework) -> tuple[Column, Column]:
         """Forward passes of products in a step, and of what lies between them, each (n,)."""
         products, between = (1.0, 1.0) if framework in BY_MODULE else (1.5, 2.0)
-        code = self.recompute.astype(np.intp)
-        return np.array([1.0, products, 2.0])[code], np.array([1.0, between, 2.0])[code]
+        more = np.array([[0.0, products - 1.0, 1.0], [0.0, between - 1.0, 1.0]])
+        of_products, of_rest = 1.0 + more[:, self.recompute.astype(np.intp)] * self.recomputed
+        return of_products, of_rest

@@ -347,8 +347,9 @@ def _activation_parts(
     entry = 2.0 * run.model.hidden_size / spread
     everything, kept = _of_layers(run, held, layouts)
     flying = groups_in_flight(layouts, scheme)
-    activations = (kept @ counts.T) * flying / scheme[1]
-    resident = OFFLOADED_LAYERS * _most(kept, present)
+    mean = everything - layouts.recomputed[:, None] * (everything - kept)
+    activations = (mean @ counts.T) * flying / scheme[1]
+    resident = OFFLOADED_LAYERS * _most(mean, present)
     offloaded = (layouts.offload == OFFLOAD.index("activations"))[:, None]
     activations = np.where(offloaded, np.minimum(activations, resident), activations)
     ends = (run.attention == "eager") * first * flying * entry / 2.0 + 2.0 * entry * last

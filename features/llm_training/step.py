@@ -362,6 +362,7 @@ def _attention(
     assert mixer is not None
     selected = layouts.recompute == RECOMPUTE.index("selective")
     recomputed = np.where(selected, run.framework in BY_MODULE, layouts.recompute > 0)
+    recomputed = recomputed * layouts.recomputed
     if state_values(mixer):
         moved = 12.0 * tokens * mixer.parameters(run.model.hidden_size) / run.model.hidden_size
         return [("states", moved / tensor / sheet.bandwidth)]
@@ -485,7 +486,8 @@ def _flop(run: LlmTraining, layouts: Layouts) -> Column:
     products, scores = _forward_flop(run)
     selected = scores if run.framework in BY_MODULE else products / 2.0
     each = np.array([0.0, selected, products + scores])
-    return np.asarray(model_flop(run) + each[layouts.recompute.astype(np.intp)])
+    again = each[layouts.recompute.astype(np.intp)] * layouts.recomputed
+    return np.asarray(model_flop(run) + again)
 
 
 def _forward_flop(run: LlmTraining) -> tuple[float, float]:

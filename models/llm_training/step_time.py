@@ -431,7 +431,10 @@ def _settings(queries: Sequence[Query]) -> dict[str, tuple[str, ...]]:
         "precision": {run.precision for run in runs},
         "optimizer": {run.optimizer for run in runs},
         "attention": {run.attention for run in runs},
-        "recomputation": {run.layout.recompute for run in runs},
+        "recomputation": {
+            f"{run.layout.recompute}{' of some layers' if run.layout.recompute_layers else ''}"
+            for run in runs
+        },
         "offloading": {run.layout.offload for run in runs},
         "adapters": {f"LoRA in {run.framework}" if run.lora_rank else "none" for run in runs},
         "frozen_weights": {run.frozen_weights or "those of the run" for run in runs},

@@ -24,7 +24,8 @@ BITS: Final = {"nf4": 4, "int8": 8}
 
 def arguments(run: LlmTraining) -> dict[str, str]:
     """Framework -> the layout of a run in its arguments; without those that cannot express it."""
-    return {name: text for name, write in _WRITERS.items() if (text := write(run))}
+    writers = _WRITERS if run.layout.recompute_layers is None else {"megatron": _megatron}
+    return {name: text for name, write in writers.items() if (text := write(run))}
 
 
 def _megatron(run: LlmTraining) -> str:
@@ -47,8 +48,9 @@ def _megatron(run: LlmTraining) -> str:
     elif own.virtual_stages > 1:
         given["num-virtual-stages-per-pipeline-rank"] = own.virtual_stages
     if own.recompute == "full":
-        given |= {"recompute-granularity": "full", "recompute-method": "uniform"}
-        given["recompute-num-layers"] = 1
+        some = own.recompute_layers
+        given |= {"recompute-granularity": "full", "recompute-num-layers": some or 1}
+        given["recompute-method"] = "block" if some else "uniform"
     elif own.recompute == "selective":
         given["recompute-granularity"] = "selective"
     if run.precision in MEGATRON_FP8:

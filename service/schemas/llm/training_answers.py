@@ -57,7 +57,8 @@ class PlacedOut(Described):
             words.append(f"ZeRO {own.zero_stage}")
         words += [own.schedule] if own.schedule != "1f1b" else []
         if own.recompute != "none":
-            words.append(f"{own.recompute} recomputation")
+            some = f" of {own.recompute_layers} layers a stage" if own.recompute_layers else ""
+            words.append(f"{own.recompute} recomputation{some}")
         if own.offload != "none":
             words.append(f"{own.offload} offloaded")
         return ", ".join(words)

@@ -20,6 +20,7 @@ from forerun.data.language_models.training import (
     SampleLength,
     TrainingFramework,
     TrainingLayout,
+    faults_of_layout,
 )
 from forerun.features.links import Links
 from forerun.features.llm_training.layouts import BY_MODULE, Layouts
@@ -81,6 +82,26 @@ def test_recomputation_adds_a_third_of_the_products() -> None:
     frozen = replace(run, lora_rank=16)
     assert step_work(frozen, H100, Layouts.of(frozen)).parts["linear"] == pytest.approx(
         plain * 2.0 / 3.0
+    )
+
+
+def test_recomputation_of_some_layers_lies_between_none_and_all() -> None:
+    """In proportion for arithmetic; every layer more takes less memory and no less time."""
+    run, depth = LlmTraining(LLAMA, 4096, 64, 8), len(LLAMA.layers) // 2
+    some = [
+        TrainingLayout(pipeline=2, recompute="full", recompute_layers=n + 1) for n in range(depth)
+    ]
+    every = TrainingLayout(pipeline=2, recompute="full")
+    layouts = [replace(every, recompute="none"), *some, every]
+    parts = step_work(run, H100, Layouts.of(run, layouts)).parts
+    for name in ("linear", "attention", "elementwise"):
+        plain, *between, whole = parts[name]
+        shares = np.arange(1, depth + 1) / depth
+        assert between == pytest.approx(plain + shares * (whole - plain)), name
+    held = memory(run, *layouts).total
+    assert (np.diff(held) <= 1.0).all() and held[-1] == held[-2] < held[1] <= held[0]
+    assert "recompute_layers needs recompute = full." in faults_of_layout(
+        run, TrainingLayout(recompute_layers=2)
     )
 
 

@@ -74,6 +74,14 @@ def test_every_argument_is_one_that_its_framework_publishes():
         assert names == set(PUBLISHED[framework]["names"]), PUBLISHED[framework]["source"]
 
 
+def test_recomputation_of_some_layers_is_written_for_megatron_alone():
+    some = replace(RUN, layout=TrainingLayout(recompute="full", recompute_layers=3))
+    (name,) = arguments(some)
+    text = arguments(some)[name]
+    assert (name, "--recompute-method block" in text) == ("megatron", True)
+    assert "--recompute-num-layers 3" in text
+
+
 def test_degrees_and_batches_are_those_of_the_layout():
     layout = TrainingLayout(2, 1, 4, 2, micro_batch=4, recompute="full")
     text = arguments(replace(RUN, layout=layout))["megatron"]
