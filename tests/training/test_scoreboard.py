@@ -96,6 +96,7 @@ def test_a_missing_table_is_a_loss():
 
 def test_only_shared_tasks_are_compared():
     assert list(changes([table("a")], [table("b")])) == []
+    assert list(changes([table("a")], [table("a")])) == [], "nothing differs"
 
 
 def test_the_page_lists_the_worst_first_and_what_is_missing():

@@ -108,7 +108,7 @@ def _rows(prediction: TaskPredictions) -> Iterator[tuple[tuple[str, ...], float]
 def changes(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[str, SliceChange]]:
-    """The changed error of each slice, for every task that both evaluations have cells of.
+    """The error of each slice, for every task of which both evaluations have cells that differ.
 
     Args:
         before: evaluations by dataset, as stored with a predictor.
@@ -117,10 +117,10 @@ def changes(
     cells_before = dict(_by_task(before))
     for key, cells in _by_task(after):
         shared = sorted(cells_before.get(key, {}).keys() & cells.keys())
-        if not shared:
-            continue
         old = np.array([cells_before[key][cell] for cell in shared])
         new = np.array([cells[cell] for cell in shared])
+        if np.array_equal(old, new):
+            continue
         columns = dict(zip(FACTS, zip(*shared, strict=True), strict=True))
         groups = columns["group"] if any(columns["group"]) else columns["device"]
         errors = PairedErrors(old[:, 1], new[:, 1], new[:, 0], groups, columns)

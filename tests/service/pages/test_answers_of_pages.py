@@ -63,7 +63,12 @@ PAGES_AND_FIELDS = sorted({
     for route in router.routes
     if "GET" in route.methods and "{" not in route.path
     for field in fields_of(route)
-} | {(form.path, field) for form in FORMS for field in form.described})  # fmt: skip
+} | {
+    (form.path, field)
+    for form in FORMS
+    for field in {str(form.given(f"{field}=")): field for field in form.described}.values()
+})  # fmt: skip
+"""Of fields of a form that leave the same question when they are empty, one."""
 
 
 @for_every("path, field", PAGES_AND_FIELDS)
